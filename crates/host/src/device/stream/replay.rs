@@ -31,6 +31,76 @@ impl Drop for Begun<'_> {
     }
 }
 
+/// The operations of a replay, as they are made one after the other.
+struct Unit<'a> {
+    plan: &'a Arc<Plan>,
+    replay: Arc<ReplayState>,
+    operations: Vec<(u64, Operation)>,
+    /// The last operation's.
+    position: u64,
+    /// The last launch's.
+    sequence: u64,
+    begun: Begun<'a>,
+}
+
+impl Unit<'_> {
+    /// Appends the row of this number as one operation.
+    fn push_list(&mut self, number: usize, launches: LaunchRun, list: Arc<List>) {
+        let row = &self.plan.rows[number];
+        self.position += row.operations();
+        let (plan, replay, first_sequence) = (self.plan.clone(), self.replay.clone(), self.sequence + 1);
+        let listed = ListedRow { plan, row: number, list, replay, first_sequence };
+        let origin = listed.origin(0).expect("a row has a kernel");
+        let first = LaunchState::of_node(origin, launches.first(), first_sequence, self.position);
+        self.sequence += row.records.len() as u64;
+        self.begun.queue.device.origins.enter(launches, OriginOf::Row(listed.clone()));
+        let listed = Listed { row: listed, launches, first: Arc::new(first), had_ended: OnceLock::new() };
+        self.operations.push((self.position, Operation::List(Box::new(listed))));
+    }
+
+    /// Appends the node at this place of the plan.
+    fn push_node(&mut self, at: usize) -> Result<(), Error> {
+        let (queue, plan) = (self.begun.queue, self.plan);
+        let planned = &plan.nodes[at];
+        self.position += 1;
+        let position = self.position;
+        let origin = NodeOrigin::new(&self.replay, planned, None);
+        let state = |id, sequence| Arc::new(LaunchState::of_node(origin.clone(), id, sequence, position));
+        let operation = match &*planned.node {
+            Node::Kernel(kernel) => {
+                self.sequence += 1;
+                let mut parts = queue.blank();
+                kernel.fill(&mut parts);
+                let records = planned.wave_records();
+                let parameters = &mut parts.parameters;
+                let id = kernel.begin(&queue.device, parameters, self.sequence, &queue.words, records)?;
+                queue.device.origins.enter(id, OriginOf::Node(origin.clone()));
+                self.begun.launches.push(id.into());
+                Operation::Launch(Dispatched { parts, state: state(id, self.sequence) })
+            }
+            Node::Transfer(transfer) => {
+                let node = TransferOrigin { origin, next: self.sequence + 1 };
+                Operation::Transfer(transfer.what.clone(), Vec::new(), Some(Box::new(node)))
+            }
+            // A plan has a graph's nodes in its place.
+            Node::Empty | Node::Graph(_) => Operation::Wait,
+            Node::Function(_) | Node::Conditional(_) => {
+                self.sequence += 1;
+                let inner = plan.inner.clone().filter(|_| matches!(*planned.node, Node::Conditional(_)));
+                let (plan, stream) = (plan.clone(), queue.this.clone());
+                let state = state(LaunchId::NONE, self.sequence);
+                let run = move |control: &_| match stream.upgrade() {
+                    Some(stream) => run_step(&plan, &plan.nodes[at], &origin, control, &stream),
+                    None => Ok(()),
+                };
+                Operation::Step(Step { state, inner, run: Box::new(run) })
+            }
+        };
+        self.operations.push((position, operation));
+        Ok(())
+    }
+}
+
 impl StreamQueue {
     /// Begins the launches of those rows of a plan that the device takes as lists.
     fn lists(&self, plan: &Arc<Plan>) -> Vec<Option<(LaunchRun, Arc<List>)>> {
@@ -68,64 +138,23 @@ impl StreamQueue {
 
         let mut begun = Begun { queue: self, launches: Vec::new() };
         begun.launches.extend(lists.iter().flatten().map(|(launches, _)| *launches));
-        let mut lists =
-            plan.rows.iter().zip(0..).zip(lists).filter_map(|(row, list)| Some((row, list?))).peekable();
-        let mut operations = Vec::new();
-        let (mut position, mut sequence) = (pushing.position, pushing.sequence);
-        let mut nodes = plan.nodes.iter().enumerate();
-        while let Some((at, planned)) = nodes.next() {
-            if let Some(((row, number), (launches, list))) =
-                lists.next_if(|((row, _), _)| row.nodes.start == at)
+        let (position, sequence) = (pushing.position, pushing.sequence);
+        let (of_unit, operations) = (replay.clone(), Vec::new());
+        let mut unit = Unit { plan, replay: of_unit, operations, position, sequence, begun };
+        let mut rows = plan.rows.iter().zip(lists).enumerate().peekable();
+        let mut at = 0;
+        while at < plan.nodes.len() {
+            if let Some((number, (row, Some((launches, list))))) =
+                rows.next_if(|(_, (row, _))| row.nodes.start == at)
             {
-                position += row.operations();
-                let (plan, replay, first_sequence) = (plan.clone(), replay.clone(), sequence + 1);
-                let listed = ListedRow { plan, row: number, list, replay, first_sequence };
-                let origin = listed.origin(0).expect("a row has a kernel");
-                let first = LaunchState::of_node(origin, launches.first(), first_sequence, position);
-                sequence += row.records.len() as u64;
-                self.device.origins.enter(launches, OriginOf::Row(listed.clone()));
-                let listed =
-                    Listed { row: listed, launches, first: Arc::new(first), had_ended: OnceLock::new() };
-                operations.push((position, Operation::List(Box::new(listed))));
-                // The first of its nodes was taken.
-                (1..row.nodes.len()).for_each(|_| _ = nodes.next());
-                continue;
+                unit.push_list(number, launches, list);
+                at = row.nodes.end;
+            } else {
+                unit.push_node(at)?;
+                at += 1;
             }
-            position += 1;
-            let origin = NodeOrigin::new(&replay, planned, None);
-            let state = |id, sequence| Arc::new(LaunchState::of_node(origin.clone(), id, sequence, position));
-            let operation = match &*planned.node {
-                Node::Kernel(kernel) => {
-                    sequence += 1;
-                    let mut parts = self.blank();
-                    kernel.fill(&mut parts);
-                    let records = planned.wave_records();
-                    let id =
-                        kernel.begin(&self.device, &mut parts.parameters, sequence, &self.words, records)?;
-                    self.device.origins.enter(id, OriginOf::Node(origin.clone()));
-                    begun.launches.push(id.into());
-                    Operation::Launch(Dispatched { parts, state: state(id, sequence) })
-                }
-                Node::Transfer(transfer) => {
-                    let node = TransferOrigin { origin, next: sequence + 1 };
-                    Operation::Transfer(transfer.what.clone(), Vec::new(), Some(Box::new(node)))
-                }
-                // A plan has a graph's nodes in its place.
-                Node::Empty | Node::Graph(_) => Operation::Wait,
-                Node::Function(_) | Node::Conditional(_) => {
-                    sequence += 1;
-                    let inner = plan.inner.clone().filter(|_| matches!(*planned.node, Node::Conditional(_)));
-                    let (plan, stream) = (plan.clone(), self.this.clone());
-                    let state = state(LaunchId::NONE, sequence);
-                    let run = move |control: &_| match stream.upgrade() {
-                        Some(stream) => run_step(&plan, &plan.nodes[at], &origin, control, &stream),
-                        None => Ok(()),
-                    };
-                    Operation::Step(Step { state, inner, run: Box::new(run) })
-                }
-            };
-            operations.push((position, operation));
         }
+        let Unit { mut operations, sequence, mut begun, .. } = unit;
         operations.push((end, Operation::ReplayEnd(ReplayHold::new(plan.clone(), replay.clone()))));
 
         // Nothing fails from here on: others may wait for the replay's end.

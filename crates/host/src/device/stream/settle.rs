@@ -43,7 +43,6 @@ impl StreamQueue {
         if waiting::is_in_handler() {
             return;
         }
-        let mut garbage = Vec::new();
         let mut settling = match self.settling.try_lock() {
             Ok(settling) => settling,
             Err(TryLockError::Poisoned(settling)) => settling.into_inner(),
@@ -52,7 +51,25 @@ impl StreamQueue {
             Err(TryLockError::WouldBlock) => return,
         };
         let Some(reached) = self.take_posts(&mut settling, patience) else { return };
-        let mut have_printed = false;
+        let ended = self.take_ended(&mut settling, reached, patience);
+        drop(settling);
+        self.clear(ended);
+        {
+            // What waited for this to be settled, such as a host function.
+            let mut state = lock(&self.state);
+            self.pump(&mut state);
+        }
+        *lock(&self.changes) += 1;
+        self.changed.notify_all();
+        let dependents = std::mem::take(&mut *lock(&self.dependents));
+        for stream in dependents.iter().filter_map(Weak::upgrade) {
+            stream.go_on();
+        }
+    }
+
+    /// Takes off what has ended up to `reached` and is over, and notes how it ended.
+    fn take_ended(&self, settling: &mut Settling, reached: u64, patience: Patience) -> Vec<Vec<InFlight>> {
+        let (mut all, mut have_printed) = (Vec::new(), false);
         // In each turn: what was in flight up to `settled` was taken off, and the first that is left lies behind it. A `break`
         // leaves what was reached and is not over to a caller with more patience, such as the reaper, which looks again.
         let mut settled = 0;
@@ -97,15 +114,19 @@ impl StreamQueue {
             for flying in &ended {
                 have_printed |= self.has_printed(flying);
             }
-            garbage.push(ended);
+            all.push(ended);
         }
         if have_printed {
             self.printed.fetch_max(self.device.builtins.stdio().sink().appended(), Ordering::Release);
         }
         self.settled.fetch_max(settled, Ordering::Release);
-        drop(settling);
+        all
+    }
+
+    /// Drops what had been kept for these, and keeps the memory of launches for later ones.
+    fn clear(&self, ended: Vec<Vec<InFlight>>) {
         let mut spare = Vec::new();
-        for flying in garbage.into_iter().flatten() {
+        for flying in ended.into_iter().flatten() {
             // The last reference to a user's value may be here.
             let clear = || match flying.kept {
                 Kept::Launch(Dispatched { mut parts, .. }) if spare.len() < MOST_SPARE => {
@@ -118,22 +139,9 @@ impl StreamQueue {
                 std::mem::forget(payload);
             }
         }
-        {
-            let mut spares = lock(&self.spare);
-            let room = MOST_SPARE.saturating_sub(spares.len());
-            spares.extend(spare.drain(..room.min(spare.len())));
-        }
-        {
-            // What waited for this to be settled, such as a host function.
-            let mut state = lock(&self.state);
-            self.pump(&mut state);
-        }
-        *lock(&self.changes) += 1;
-        self.changed.notify_all();
-        let dependents = std::mem::take(&mut *lock(&self.dependents));
-        for stream in dependents.iter().filter_map(Weak::upgrade) {
-            stream.go_on();
-        }
+        let mut spares = lock(&self.spare);
+        let room = MOST_SPARE.saturating_sub(spares.len());
+        spares.extend(spare.drain(..room.min(spare.len())));
     }
 
     /// Has the server take the posts of what has ended, and returns up to where it has. `None` when nothing new has ended, or
