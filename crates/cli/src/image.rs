@@ -3,7 +3,7 @@
 use crate::arguments::BuildOptions;
 use hostcall::Device;
 use hostcall::device::devices;
-use hostcall::image::{Calls, ImageInfo, NotAnImage, identify};
+use hostcall::image::{Calls, ImageInfo, MAX_IMAGE_BYTES, NotAnImage, identify};
 use hostcall_build::{BuildError, Target};
 use std::error::Error;
 use std::ffi::OsStr;
@@ -14,9 +14,6 @@ use std::path::{Path, PathBuf};
 
 /// The software device's name, and its kind's.
 pub const SOFTWARE: &str = "cpu";
-
-/// Most bytes of an image: no tool of today makes one of a tenth of that.
-const MAX_IMAGE_BYTES: u64 = 1 << 30;
 
 /// A program that was found, and read if it is a file.
 pub enum Program {

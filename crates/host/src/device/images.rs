@@ -6,7 +6,7 @@ use super::error::ImageError;
 use super::grid::dispatch_workgroup_bytes;
 use super::seam::{ImageSource, Kernel as Code, KernelLimits, Module};
 use super::{Device, Error, Grid};
-use crate::image::{self, Calls, ImageInfo, KernelSymbol};
+use crate::image::{self, Calls, ImageInfo, KernelSymbol, MAX_IMAGE_BYTES};
 use hostcall_abi::launch::{KernelInfo, kernel_path};
 use hostcall_abi::layout::MAGIC;
 use hostcall_device::kernel::Kernel;
@@ -17,9 +17,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Most bytes of an image's file: no device's code comes near it, and endless files are not read.
-const MAX_IMAGE_BYTES: u64 = 1 << 30;
 
 /// An image that is part of a program. [`crate::embedded_images`] gives those that the program's build script built.
 #[derive(Clone, Copy, Debug)]

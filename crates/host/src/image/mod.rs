@@ -10,6 +10,9 @@ pub use symbols::{Calls, KernelSymbol, LlvmProgram};
 
 use std::fmt;
 
+/// Most bytes of an image's file that is read: no device's code comes near it, and some files never end.
+pub const MAX_IMAGE_BYTES: u64 = 1 << 30;
+
 /// A file of code that a device runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageInfo {

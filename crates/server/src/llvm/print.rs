@@ -4,11 +4,9 @@ use super::conversation::{Target, To, append_lines, write};
 use super::options::FaultKind;
 use super::port::{KEPT_BYTES, Port};
 use crate::engine::budget::Charge;
+use crate::services::MAX_C_FORMAT_BYTES;
 use hostcall_format::c::{Format, Layout};
 use std::rc::Rc;
-
-/// Longest format.
-const MAX_FORMAT_BYTES: usize = 64 << 10;
 
 /// Memory that a parsed format takes for each of its bytes, at most.
 const PARSED_BYTES: usize = 48;
@@ -111,7 +109,7 @@ fn format(port: &mut Port, lane: u32, before: Option<&Line>) -> Result<Option<Rc
     let text = std::mem::take(port.bytes(lane));
     let format = match before {
         Some(before) if text == *port.bytes(before.lane) => before.format.clone(),
-        _ if text.len() > MAX_FORMAT_BYTES => None,
+        _ if text.len() > MAX_C_FORMAT_BYTES => None,
         _ => {
             port.count_memory(text.len() * PARSED_BYTES)?;
             Format::parse(&text).ok().map(|format| Rc::new(format.null_pointer(NULL_POINTER)))

@@ -2,12 +2,9 @@
 
 use super::messages::{Message, REFUSED};
 use super::services::Packet;
-use crate::services::{Stdio, Stream};
+use crate::services::{MAX_C_FORMAT_BYTES, Stdio, Stream};
 use hostcall_format::c::{Format, MAX_LINE_BYTES, RenderError};
 use std::cell::Cell;
-
-/// Longest format.
-const MAX_FORMAT_BYTES: usize = 64 << 10;
 
 /// Bit of the control word: the line is for the standard error. No other bit has a meaning.
 const TO_STDERR: u64 = 1;
@@ -75,7 +72,7 @@ fn parts(message: &Message) -> Option<(Stream, Vec<u8>, &[u64])> {
 /// Returns the parsed format, if it is one.
 fn format(known: &mut Known, text: Vec<u8>) -> Option<&Format> {
     if known.as_ref().is_none_or(|(before, _)| *before != text) {
-        let format = if text.len() > MAX_FORMAT_BYTES { None } else { Format::parse(&text).ok() };
+        let format = if text.len() > MAX_C_FORMAT_BYTES { None } else { Format::parse(&text).ok() };
         *known = Some((text, format));
     }
     known.as_ref().and_then(|(_, format)| format.as_ref())

@@ -37,6 +37,9 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Longest format of C's `printf`, by whichever protocol it comes.
+pub(crate) const MAX_C_FORMAT_BYTES: usize = 64 << 10;
+
 /// Returns the launch whose call this thread handles.
 fn calling_launch() -> LaunchId {
     hostcall_service::caller().map_or(LaunchId::NONE, |caller| caller.launch)
