@@ -406,6 +406,15 @@ fn images_that_are_loaded_otherwise_are_refused() {
     }
 }
 
+#[test]
+fn variables_are_read() {
+    let host = Host::open();
+    let code = host.load(5, "-O2");
+    // SAFETY: no kernel runs.
+    let [answer, other] = ["answer", "other"].map(|name| unsafe { code.read_variable(name) }.unwrap());
+    assert_eq!((answer.as_deref(), other), (Some(&42u32.to_le_bytes()[..]), None));
+}
+
 /// Nothing ends a kernel that another compiler made: who cancels its launch is told.
 #[test]
 fn launches_that_are_cancelled_run_to_their_end_and_say_so() {

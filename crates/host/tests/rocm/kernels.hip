@@ -4,6 +4,9 @@
 
 #define KERNEL extern "C" __global__ void
 
+/* What the host reads. */
+extern "C" __device__ unsigned answer = 42;
+
 /* Prints with every kind of argument. */
 KERNEL prints(u64 lane, const char *text) { PRINTS(lane, text); }
 
