@@ -9,6 +9,7 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes.
@@ -488,6 +489,62 @@ fn interrupted_messages_leave_nothing_behind() {
     stop[0].set(1);
     stream.synchronize().unwrap();
     assert_eq!(device.statistics().message_bytes, 0);
+}
+
+#[service]
+trait Late {
+    fn next(key: u64) -> u64;
+}
+
+/// Answers on the second look.
+struct Later;
+
+impl LateAsyncHandler for Later {
+    async fn next(&self, key: u64) -> Result<u64, CallError> {
+        let mut looks = 0;
+        std::future::poll_fn(|context| {
+            looks += 1;
+            context.waker().wake_by_ref();
+            if looks > 1 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        Ok(key + 1)
+    }
+}
+
+/// Has large things on its thread's stack.
+impl LateHandler for Later {
+    fn next(&self, key: u64) -> Result<u64, CallError> {
+        let large = std::hint::black_box([key; 512 << 10]);
+        Ok(large[key as usize] + 2)
+    }
+}
+
+#[kernel]
+fn ask_late(_: &Lane, out: &[Global<u64>]) {
+    out[0].set(Late::next(41).unwrap_or(0));
+}
+
+/// Handlers come and go while the device is open, and a blocking one has the stack that was asked for.
+#[test]
+fn handlers_of_each_kind_come_and_go() {
+    let device = Device::builder("cpu").server(|server| server.handler_stack_bytes(32 << 20)).open().unwrap();
+    let (stream, out) = (device.stream().unwrap(), device.alloc_zeroed::<u64>(1).unwrap());
+    let ask = || {
+        ask_late.launch(&stream, Grid::new(1, 1), (&out,)).unwrap();
+        stream.synchronize().unwrap();
+        out.read().unwrap()[0]
+    };
+    assert_eq!(ask(), 0);
+    let service = device.register_async(Late::serve_async(Later)).unwrap();
+    let error = device.register(Late::serve(Later)).err().expect("the number is taken").to_string();
+    assert!(error.contains("service Late"), "{error}");
+    assert_eq!(ask(), 42);
+    service.remove();
+    let service = device.register(Late::serve(Later)).unwrap();
+    assert_eq!(ask(), 43);
+    service.remove();
+    assert_eq!(ask(), 0);
 }
 
 #[kernel]
