@@ -425,6 +425,22 @@ mod tests {
         assert_eq!(chosen("sm_60"), None);
     }
 
+    #[test]
+    fn images_are_added_while_the_device_is_open() {
+        let images = [EmbeddedImage { target: "sm_90", bytes: b".version 8.0\n.target sm_90\n" }];
+        let launch = |name| {
+            let device = Device::open(name).unwrap();
+            device.add_images(&images).unwrap();
+            let stream = device.stream().unwrap();
+            nothing.launch(&stream, Grid::new(1, 1), ()).map_err(|error| error.to_string())?;
+            stream.synchronize().map_err(|error| error.to_string())
+        };
+        assert_eq!(launch("cpu"), Ok(()));
+        // None of them is for it, and a launch says which there are.
+        let error = launch("gfx942").unwrap_err();
+        assert!(error.contains("sm_90"), "{error}");
+    }
+
     #[hostcall_device::kernel]
     fn nothing(_lane: &hostcall_device::Lane) {}
 
