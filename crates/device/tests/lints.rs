@@ -1,4 +1,5 @@
-//! What a package forbids, denies and allows holds for what it writes, and not for what the macros make of it.
+//! What a package forbids, denies and allows holds for what it writes, and not for what the macros make of
+//! it.
 
 #![forbid(unsafe_code)]
 #![deny(deprecated, missing_docs)]

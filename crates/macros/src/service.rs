@@ -121,7 +121,8 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     })
 }
 
-/// Refuses methods of the same name, also those of generated functions: `a` has `start_a` beside a method `start_a`.
+/// Refuses methods of the same name, also those of generated functions: `a` has `start_a` beside a method
+/// `start_a`.
 fn check_functions(methods: &[Method]) -> Result<()> {
     let mut functions = HashMap::new();
     for method in methods {

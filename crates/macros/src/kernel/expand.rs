@@ -117,7 +117,8 @@ fn declare<'a>(k: &TokenStream, function: &'a ItemFn, instance: Option<&'a Insta
 fn call(names: &Names, kernel: &Kernel<'_>, callee: &TokenStream, values: &[Ident]) -> TokenStream {
     let Kernel { function, parameters, shared, order, is_main, .. } = kernel;
     let (k, lane) = (&names.private, names.fresh("lane"));
-    // The spans make rustc point at the parameter that is not as general as a launch needs it, or is no lane.
+    // The spans make rustc point at the parameter that is not as general as a launch needs it, or is no
+    // lane.
     let at = |name: &Ident, span: Span| {
         let mut name = name.clone();
         name.set_span(name.span().located_at(span));

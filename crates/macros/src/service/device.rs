@@ -7,8 +7,8 @@ use quote::{format_ident, quote};
 use syn::ItemTrait;
 use syn::ext::IdentExt;
 
-/// The functions that a kernel calls. Those of services that come with hostcall are made with functions that only the
-/// device crate can name.
+/// The functions that a kernel calls. Those of services that come with hostcall are made with functions that
+/// only the device crate can name.
 pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method], internal: bool) -> TokenStream {
     let k = &names.private;
     let (visibility, name) = (&item.vis, &item.ident);
