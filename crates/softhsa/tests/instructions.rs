@@ -113,25 +113,43 @@ fn carries_are_clamped() {
             assert_eq!((bench.v(4, 5), bench.wave.pair(4)), (expected, out), "{operation} of {sources:x?}");
         }
     }
-    // So are products with a sum of 64 bits.
-    for (operation, factor, added, expected) in [
-        ("v_mad_u64_u32", 2, u64::MAX - 1, u64::MAX),
-        ("v_mad_i64_i32", 2, i64::MAX as u64, i64::MAX as u64),
-        ("v_mad_i64_i32", -2i32 as u32, i64::MIN as u64, i64::MIN as u64),
-        ("v_mad_i64_i32", 2, 5, 7),
+}
+
+/// Products with a sum of 64 bits are clamped, too, and the bit above the sum goes out: of numbers with a sign that is the
+/// sign, whether 64 bits hold the sum or not.
+#[test]
+fn products_with_wide_sums() {
+    const LEAST: u64 = i64::MIN as u64;
+    const MOST: u64 = i64::MAX as u64;
+    let minus = |value: u32| value.wrapping_neg();
+    let wide_minus = |value: u64| value.wrapping_neg();
+    for (operation, [a, b], added, expected, clamped, above) in [
+        ("v_mad_u64_u32", [1, 2], u64::MAX - 1, 0, u64::MAX, true),
+        ("v_mad_u64_u32", [u32::MAX, u32::MAX], 0x1_ffff_fffe, u64::MAX, u64::MAX, false),
+        ("v_mad_u64_u32", [minus(1), 1], LEAST, LEAST | 0xffff_ffff, LEAST | 0xffff_ffff, false),
+        ("v_mad_i64_i32", [1, 2], MOST, MOST.wrapping_add(2), MOST, false),
+        ("v_mad_i64_i32", [1, minus(2)], LEAST, MOST - 1, LEAST, true),
+        ("v_mad_i64_i32", [1, 2], 5, 7, 7, false),
+        ("v_mad_i64_i32", [minus(1), 2], 1, u64::MAX, u64::MAX, true),
+        ("v_mad_i64_i32", [minus(3), minus(2)], wide_minus(6), 0, 0, false),
+        ("v_mad_i64_i32", [1 << 31, 1 << 31], MOST, LEAST | (1 << 62) - 1, MOST, false),
+        ("v_mad_i64_i32", [1 << 31, minus(1)], wide_minus(1 << 31), 0, 0, false),
     ] {
-        let mut bench = Bench::new();
-        for (register, value) in [(1, 1), (2, factor), (6, added as u32), (7, (added >> 32) as u32)] {
-            bench.set_v(register, value);
+        for (clamp, expected) in [("", expected), (" clamp", clamped)] {
+            let mut bench = Bench::new();
+            for (register, value) in [(1, a), (2, b), (6, added as u32), (7, (added >> 32) as u32)] {
+                bench.set_v(register, value);
+            }
+            let text = format!("{operation} v[4:5], s[4:5], v1, v2, v[6:7]{clamp}");
+            assert_eq!(bench.run(&text), None, "{text}");
+            let found = u64::from(bench.v(4, 5)) | u64::from(bench.v(5, 5)) << 32;
+            assert_eq!(found, expected, "{text} of {a:#x}, {b:#x} and {added:#x}: {found:#x}");
+            assert_eq!(
+                bench.wave.pair(4),
+                if above { !0 } else { 0 },
+                "{text} of {a:#x}, {b:#x} and {added:#x}"
+            );
         }
-        assert_eq!(
-            bench.run(&format!("{operation} v[4:5], s[4:5], v1, v2, v[6:7] clamp")),
-            None,
-            "{operation}"
-        );
-        let found = u64::from(bench.v(4, 5)) | u64::from(bench.v(5, 5)) << 32;
-        assert_eq!(found, expected, "{operation} of {factor:#x} and {added:#x}: {found:#x}");
-        assert_eq!(bench.wave.pair(4), if expected == 7 { 0 } else { !0 }, "{operation}");
     }
 }
 

@@ -145,24 +145,43 @@ fn clamping(
     if inst.modifiers.clamp { binary(wave, inst, env, clamped) } else { binary(wave, inst, env, plain) }
 }
 
-/// Runs a multiplication with a 64-bit sum, whose overflow goes to the scalar result. If the instruction clamps, a sum
-/// that overflows is the `limit` on the side of the number that is added.
-fn by_lane_carrying(
+/// A sum of 64 bits with the bit above it, and the limit that it is beyond, if it is.
+struct WideSum {
+    sum: u64,
+    above: bool,
+    limit: Option<u64>,
+}
+
+fn unsigned_sum(a: u32, b: u32, added: u64) -> WideSum {
+    let (sum, carry) = (u64::from(a) * u64::from(b)).overflowing_add(added);
+    WideSum { sum, above: carry, limit: carry.then_some(u64::MAX) }
+}
+
+/// The bit above a sum of 65 bits with a sign is the sign, whether 64 bits hold the sum or not (AMD's manual of CDNA 3,
+/// V_MAD_I64_I32).
+fn signed_sum(a: u32, b: u32, added: u64) -> WideSum {
+    let exact = i128::from(a as i32) * i128::from(b as i32) + i128::from(added as i64);
+    let sum = exact as i64;
+    let limit = (i128::from(sum) != exact).then_some((i64::MAX ^ (exact >> 127) as i64) as u64);
+    WideSum { sum: sum as u64, above: exact < 0, limit }
+}
+
+/// Runs a multiplication with a 64-bit sum. The bit above it goes to the scalar result. If the instruction clamps, a sum
+/// that 64 bits do not hold is the limit that it is beyond.
+fn multiply_and_add(
     wave: &mut Wave,
     inst: &Inst,
     _: &mut Env<'_>,
-    limit: impl Fn(u64) -> u64,
-    f: impl Fn(u32, u32, u64) -> (u64, bool),
+    f: impl Fn(u32, u32, u64) -> WideSum,
 ) -> Flow {
     let mut out = 0;
     for lane in lanes_of(wave.exec()) {
         let (a, b) = (wave.read(inst.src[0], lane), wave.read(inst.src[1], lane));
-        let added = wave.read64(inst.src[2], lane);
-        let (sum, overflow) = f(a, b, added);
-        let sum = if inst.modifiers.clamp && overflow { limit(added) } else { sum };
+        let WideSum { sum, above, limit } = f(a, b, wave.read64(inst.src[2], lane));
+        let sum = limit.filter(|_| inst.modifiers.clamp).unwrap_or(sum);
         wave.write_lane(inst.dst, lane, sum as u32);
         wave.write_lane(inst.dst + 1, lane, (sum >> 32) as u32);
-        out |= u64::from(overflow) << lane;
+        out |= u64::from(above) << lane;
     }
     wave.set_pair(inst.sdst, out);
     Flow::Next
@@ -246,12 +265,8 @@ handlers! {
     "v_mul_hi_u32_u24" => binary(|a, b| ((low24(a) * low24(b)) >> 32) as u32),
     "v_mad_i32_i24" => by_lane(|_, inst, _, a, b, c: i32| fit_i32(inst, signed24(a) * signed24(b) + i64::from(c))),
     "v_mad_u32_u24" => by_lane(|_, inst, _, a, b, c: u32| fit_u32(inst, low24(a) * low24(b) + u64::from(c))),
-    "v_mad_u64_u32" => by_lane_carrying(|_| u64::MAX, |a, b, c| (u64::from(a) * u64::from(b)).overflowing_add(c)),
-    "v_mad_i64_i32" => by_lane_carrying(|added| (i64::MAX ^ (added as i64 >> 63)) as u64, |a, b, c| {
-        let product = i64::from(a as i32) * i64::from(b as i32);
-        let (sum, overflow) = product.overflowing_add(c as i64);
-        (sum as u64, overflow)
-    }),
+    "v_mad_u64_u32" => multiply_and_add(unsigned_sum),
+    "v_mad_i64_i32" => multiply_and_add(signed_sum),
     "v_mad_u32_u16" => by_lane(|_, inst, _, a: u16, b: u16, c: u32| {
         fit_u32(inst, u64::from(a) * u64::from(b) + u64::from(c))
     }),
