@@ -298,6 +298,10 @@ fn floats_with_modifiers() {
     vector("v_cvt_u32_f32_e32 v4, v1", [bits(f32::NAN), 0, 0], 0);
     vector("v_cvt_pk_u8_f32 v4, v1, v2, v3", [bits(300.0), 1, 0x1111_1111], 0x1111_ff11);
     vector("v_med3_f32 v4, v1, v2, v3", [bits(1.0), bits(5.0), bits(3.0)], bits(3.0));
+    // Of the sources without the first one that equals the greatest the greater one: zeros are equal.
+    vector("v_med3_f32 v4, v1, v2, v3", [bits(-0.0), bits(0.0), bits(-1.0)], bits(0.0));
+    vector("v_med3_f32 v4, v1, v2, v3", [bits(0.0), bits(-0.0), bits(-1.0)], bits(-0.0));
+    vector("v_med3_f32 v4, v1, v2, v3", [bits(f32::NAN), bits(5.0), bits(3.0)], bits(3.0));
     vector("v_mul_legacy_f32 v4, v1, v2", [bits(0.0), bits(f32::INFINITY), 0], 0);
     // Denormals become 0 if MODE says so.
     vector("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0\nv_add_f32_e32 v4, v1, v2", [1, bits(0.0), 0], 0);

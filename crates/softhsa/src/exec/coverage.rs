@@ -53,7 +53,8 @@ fn mnemonic(row: &'static Row) -> &'static str {
 pub enum Exactness {
     /// Every bit of the result is that of the processor's manual.
     Exact,
-    /// The processor's result is an approximation; this one's is the correctly rounded number.
+    /// The processor's result is an approximation; this one's is the correctly rounded number, and 0 where the processor
+    /// has no denormals.
     Approximate,
     /// The interpreter stops the launch at it.
     Missing,

@@ -1,6 +1,7 @@
 //! Floating-point arithmetic in lanes. Sums, products, quotients and square roots are rounded correctly; the
 //! processor's approximations (reciprocals, exponentials, sines) are rounded correctly here, too, and so may
-//! differ from the processor's in the last place.
+//! differ from the processor's in the last place. What they do with denormals, and what sign their NaNs and zeros
+//! have, is what AMD's manual of CDNA 3 says and shows by examples.
 
 use super::float::{
     fused_to_odd, ieee, max_f32, max_f64, min_f32, min_f64, nan2_f32, nan2_f64, nan3_f32, nan3_f64,
@@ -9,6 +10,7 @@ use super::float::{
 use super::handlers;
 use super::lanes::{Half, Unused, binary, by_lane, select_by_mask, ternary, unary};
 use super::wave::Wave;
+use super::wave::mode::{self, RESULTS, SOURCES};
 
 pub(super) fn add(a: f32, b: f32) -> f32 {
     nan2_f32(a + b, a, b)
@@ -57,9 +59,31 @@ fn multiply_legacy(a: f32, b: f32) -> f32 {
     if a == 0.0 || b == 0.0 { 0.0 } else { multiply(a, b) }
 }
 
+/// Computes an approximation of 32 bits. What is no number though the source is one has the sign bit set.
+fn approximation(a: f32, f: impl Fn(f32) -> f32) -> f32 {
+    match f(a) {
+        result if result.is_nan() && !a.is_nan() => f32::NAN.copysign(-1.0),
+        result => nan2_f32(result, a, a),
+    }
+}
+
+/// Computes an approximation for which denormals are 0, source and result, whatever MODE says.
+fn flushed(a: f32, f: impl Fn(f32) -> f32) -> f32 {
+    let flush = |value: f32| f32::from_bits(mode::flush_32(0, value.to_bits(), SOURCES | RESULTS));
+    flush(approximation(flush(a), f))
+}
+
+/// Computes an approximation of 16 bits.
+fn half_approximation(a: Half, f: impl Fn(f64) -> f64) -> Half {
+    Half(match f(a.0) {
+        result if result.is_nan() && !a.0.is_nan() => f64::NAN.copysign(-1.0),
+        result => nan2_f64(result, a.0, a.0),
+    })
+}
+
 /// Computes a function of one source with 64 bits and rounds it to 32.
-fn through_64(a: f32, f: impl Fn(f64) -> f64) -> f32 {
-    nan2_f32(f(f64::from(a)) as f32, a, a)
+fn through_64(f: impl Fn(f64) -> f64) -> impl Fn(f32) -> f32 {
+    move |a| f(f64::from(a)) as f32
 }
 
 fn kept(value: f32, f: impl Fn(f32) -> f32) -> f32 {
@@ -70,12 +94,12 @@ fn kept_64(value: f64, f: impl Fn(f64) -> f64) -> f64 {
     nan2_f64(f(value), value, value)
 }
 
-/// Returns the sine of a number of turns, which is exactly 0 at half turns.
+/// Returns the sine of a number of turns, which is exactly 0 at half turns: only that of −0 is −0.
 fn sine(turns: f64) -> f64 {
-    let turns = turns.fract();
-    match turns.abs() {
-        0.0 | 0.5 => 0.0f64.copysign(turns),
-        _ => (turns * std::f64::consts::TAU).sin(),
+    match turns.fract().abs() {
+        _ if turns == 0.0 => turns,
+        0.0 | 0.5 => 0.0,
+        _ => (turns.fract() * std::f64::consts::TAU).sin(),
     }
 }
 
@@ -111,21 +135,17 @@ fn greatest(wave: &Wave, a: f32, b: f32) -> f32 {
     max_f32(a, b, ieee(wave))
 }
 
-/// Returns the middle one of three, and the least one if one is not a number.
-fn middle(wave: &Wave, a: f32, b: f32, c: f32) -> f32 {
-    if a.is_nan() || b.is_nan() || c.is_nan() {
-        return least(wave, least(wave, a, b), c);
+/// Returns the middle one of three, and the least one if one is not a number. It is the greater one of those that are
+/// left when the first one is taken away that equals the greatest, for which zeros of either sign are equal.
+fn middle<T: Copy + PartialOrd>(a: T, b: T, c: T, min: impl Fn(T, T) -> T, max: impl Fn(T, T) -> T) -> T {
+    if [a, b, c].iter().any(|value| value.partial_cmp(value).is_none()) {
+        return min(min(a, b), c);
     }
-    greatest(wave, least(wave, a, b), least(wave, greatest(wave, a, b), c))
-}
-
-fn middle_half(wave: &Wave, a: Half, b: Half, c: Half) -> Half {
-    let (min, max) = (|a, b| min_f64(a, b, ieee(wave)), |a, b| max_f64(a, b, ieee(wave)));
-    let (a, b, c) = (a.0, b.0, c.0);
-    if a.is_nan() || b.is_nan() || c.is_nan() {
-        return Half(min(min(a, b), c));
+    match max(max(a, b), c) {
+        greatest if greatest == a => max(b, c),
+        greatest if greatest == b => max(a, c),
+        _ => max(a, b),
     }
-    Half(max(min(a, b), min(max(a, b), c)))
 }
 
 /// The face of a cube that a direction points to, its coordinates there, and twice the largest coordinate.
@@ -198,14 +218,16 @@ handlers! {
     "v_max_f32" => by_lane(|wave, _, _, a, b, _: Unused| greatest(wave, a, b)),
     "v_min3_f32" => by_lane(|wave, _, _, a, b, c| least(wave, least(wave, a, b), c)),
     "v_max3_f32" => by_lane(|wave, _, _, a, b, c| greatest(wave, greatest(wave, a, b), c)),
-    "v_med3_f32" => by_lane(|wave, _, _, a, b, c| middle(wave, a, b, c)),
-    "v_rcp_f32" | "v_rcp_iflag_f32" => unary(|a: f32| kept(a, |a| 1.0 / a)),
-    "v_rsq_f32" => unary(|a: f32| through_64(a, |a| 1.0 / a.sqrt())),
-    "v_sqrt_f32" => unary(|a: f32| kept(a, f32::sqrt)),
-    "v_exp_f32" | "v_exp_legacy_f32" => unary(|a: f32| through_64(a, f64::exp2)),
-    "v_log_f32" | "v_log_legacy_f32" => unary(|a: f32| through_64(a, f64::log2)),
-    "v_sin_f32" => unary(|a: f32| through_64(a, sine)),
-    "v_cos_f32" => unary(|a: f32| through_64(a, cosine)),
+    "v_med3_f32" => by_lane(|wave, _, _, a, b, c| {
+        middle(a, b, c, |a, b| least(wave, a, b), |a, b| greatest(wave, a, b))
+    }),
+    "v_rcp_f32" | "v_rcp_iflag_f32" => unary(|a: f32| flushed(a, |a| 1.0 / a)),
+    "v_rsq_f32" => unary(|a: f32| flushed(a, through_64(|a| 1.0 / a.sqrt()))),
+    "v_sqrt_f32" => unary(|a: f32| flushed(a, f32::sqrt)),
+    "v_exp_f32" | "v_exp_legacy_f32" => unary(|a: f32| flushed(a, through_64(f64::exp2))),
+    "v_log_f32" | "v_log_legacy_f32" => unary(|a: f32| flushed(a, through_64(f64::log2))),
+    "v_sin_f32" => unary(|a: f32| approximation(a, through_64(sine))),
+    "v_cos_f32" => unary(|a: f32| approximation(a, through_64(cosine))),
     "v_fract_f32" => unary(|a: f32| fraction(f64::from(a), BELOW_ONE_32) as f32),
     "v_trunc_f32" => unary(|a: f32| kept(a, f32::trunc)),
     "v_ceil_f32" => unary(|a: f32| kept(a, f32::ceil)),
@@ -254,14 +276,16 @@ handlers! {
     "v_max3_f16" => by_lane(|wave, _, _, a: Half, b: Half, c: Half| {
         Half(max_f64(max_f64(a.0, b.0, ieee(wave)), c.0, ieee(wave)))
     }),
-    "v_med3_f16" => by_lane(|wave, _, _, a, b, c| middle_half(wave, a, b, c)),
-    "v_rcp_f16" => unary(|a: Half| Half(kept_64(a.0, |a| 1.0 / a))),
-    "v_rsq_f16" => unary(|a: Half| Half(kept_64(a.0, |a| 1.0 / a.sqrt()))),
-    "v_sqrt_f16" => unary(|a: Half| Half(kept_64(a.0, f64::sqrt))),
-    "v_exp_f16" => unary(|a: Half| Half(kept_64(a.0, f64::exp2))),
-    "v_log_f16" => unary(|a: Half| Half(kept_64(a.0, f64::log2))),
-    "v_sin_f16" => unary(|a: Half| Half(kept_64(a.0, sine))),
-    "v_cos_f16" => unary(|a: Half| Half(kept_64(a.0, cosine))),
+    "v_med3_f16" => by_lane(|wave, _, _, a: Half, b: Half, c: Half| {
+        Half(middle(a.0, b.0, c.0, |a, b| min_f64(a, b, ieee(wave)), |a, b| max_f64(a, b, ieee(wave))))
+    }),
+    "v_rcp_f16" => unary(|a: Half| half_approximation(a, |a| 1.0 / a)),
+    "v_rsq_f16" => unary(|a: Half| half_approximation(a, |a| 1.0 / a.sqrt())),
+    "v_sqrt_f16" => unary(|a: Half| half_approximation(a, f64::sqrt)),
+    "v_exp_f16" => unary(|a: Half| half_approximation(a, f64::exp2)),
+    "v_log_f16" => unary(|a: Half| half_approximation(a, f64::log2)),
+    "v_sin_f16" => unary(|a: Half| half_approximation(a, sine)),
+    "v_cos_f16" => unary(|a: Half| half_approximation(a, cosine)),
     "v_fract_f16" => unary(|a: Half| Half(fraction(a.0, BELOW_ONE_HALF))),
     "v_trunc_f16" => unary(|a: Half| Half(kept_64(a.0, f64::trunc))),
     "v_ceil_f16" => unary(|a: Half| Half(kept_64(a.0, f64::ceil))),

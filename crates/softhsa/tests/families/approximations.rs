@@ -32,13 +32,141 @@ const OF_32_BITS: &[(&str, &[(f32, f32)])] = &[
 
 /// Bits of halves.
 const OF_16_BITS: &[(&str, &[(u16, u16)])] = &[
-    ("v_exp_f16_e32", &[(0x4200, 0x4800), (0xbc00, 0x3800), (0x7c00, 0x7c00), (0x3800, 0x3da8)]),
-    ("v_log_f16_e32", &[(0x4800, 0x4200), (0x3800, 0xbc00), (0, 0xfc00), (0x4900, 0x42a5)]),
-    ("v_sin_f16_e32", &[(0x3400, 0x3c00), (0x3800, 0), (0xb400, 0xbc00), (0x3000, 0x39a8)]),
-    ("v_cos_f16_e32", &[(0, 0x3c00), (0x3400, 0), (0x3800, 0xbc00), (0x3000, 0x39a8)]),
-    ("v_rcp_f16_e32", &[(0x4400, 0x3400), (0x4200, 0x3555), (0, 0x7c00)]),
-    ("v_rsq_f16_e32", &[(0x4400, 0x3800), (0x4000, 0x39a8), (0, 0x7c00)]),
-    ("v_sqrt_f16_e32", &[(0x4880, 0x4200), (0x4000, 0x3da8), (0x8000, 0x8000)]),
+    (
+        "v_exp_f16_e32",
+        &[(0x4200, 0x4800), (0xbc00, 0x3800), (0x7c00, 0x7c00), (0x3800, 0x3da8), (0xcc00, 0x0100)],
+    ),
+    (
+        "v_log_f16_e32",
+        &[
+            (0x4800, 0x4200),
+            (0x3800, 0xbc00),
+            (0, 0xfc00),
+            (0x4900, 0x42a5),
+            (0xbc00, 0xfe00),
+            (0x0100, 0xcc00),
+        ],
+    ),
+    (
+        "v_sin_f16_e32",
+        &[
+            (0x3400, 0x3c00),
+            (0x3800, 0),
+            (0xb400, 0xbc00),
+            (0x3000, 0x39a8),
+            (0x8000, 0x8000),
+            (0xfbff, 0),
+            (0x7c00, 0xfe00),
+        ],
+    ),
+    (
+        "v_cos_f16_e32",
+        &[(0, 0x3c00), (0x3400, 0), (0x3800, 0xbc00), (0x3000, 0x39a8), (0xfbff, 0x3c00), (0xfc00, 0xfe00)],
+    ),
+    ("v_rcp_f16_e32", &[(0x4400, 0x3400), (0x4200, 0x3555), (0, 0x7c00), (0xfc00, 0x8000), (0x7800, 0x0200)]),
+    ("v_rsq_f16_e32", &[(0x4400, 0x3800), (0x4000, 0x39a8), (0, 0x7c00), (0xfc00, 0xfe00), (0x8000, 0xfc00)]),
+    (
+        "v_sqrt_f16_e32",
+        &[(0x4880, 0x4200), (0x4000, 0x3da8), (0x8000, 0x8000), (0xfc00, 0xfe00), (0x7d00, 0x7f00)],
+    ),
+];
+
+/// Sources and results of 32 bits that AMD's manual of CDNA 3 shows, and denormals, which are 0 for those operations that
+/// approximate with a table.
+const BITS_OF_32: &[(&str, &[(u32, u32)])] = &[
+    (
+        "v_exp_f32_e32",
+        &[
+            (0xff80_0000, 0),
+            (0x8000_0000, 0x3f80_0000),
+            (0x7f80_0000, 0x7f80_0000),
+            // 2⁻¹²⁶, and 2⁻¹²⁷, which is a denormal.
+            (0xc2fc_0000, 0x0080_0000),
+            (0xc2fe_0000, 0),
+            (0x8000_0001, 0x3f80_0000),
+        ],
+    ),
+    (
+        "v_log_f32_e32",
+        &[
+            (0xff80_0000, 0xffc0_0000),
+            (0xbf80_0000, 0xffc0_0000),
+            (0x8000_0000, 0xff80_0000),
+            (0, 0xff80_0000),
+            (0x3f80_0000, 0),
+            (0x7f80_0000, 0x7f80_0000),
+            (0x0080_0000, 0xc2fc_0000),
+            (0x007f_ffff, 0xff80_0000),
+            (0x807f_ffff, 0xff80_0000),
+            (0x7f80_0001, 0x7fc0_0001),
+        ],
+    ),
+    (
+        "v_rcp_f32_e32",
+        &[
+            (0xff80_0000, 0x8000_0000),
+            (0xc000_0000, 0xbf00_0000),
+            (0x8000_0000, 0xff80_0000),
+            (0, 0x7f80_0000),
+            (0x7f80_0000, 0),
+            (0x0040_0000, 0x7f80_0000),
+            (0x8000_0001, 0xff80_0000),
+            (0x7e80_0000, 0x0080_0000),
+            (0x7f00_0000, 0),
+            (0xff7f_ffff, 0x8000_0000),
+        ],
+    ),
+    ("v_rcp_iflag_f32_e32", &[(0x8000_0001, 0xff80_0000), (0x7f00_0000, 0)]),
+    (
+        "v_rsq_f32_e32",
+        &[
+            (0xff80_0000, 0xffc0_0000),
+            (0x8000_0000, 0xff80_0000),
+            (0, 0x7f80_0000),
+            (0x4080_0000, 0x3f00_0000),
+            (0x7f80_0000, 0),
+            (1, 0x7f80_0000),
+            (0x8000_0001, 0xff80_0000),
+        ],
+    ),
+    (
+        "v_sqrt_f32_e32",
+        &[
+            (0xff80_0000, 0xffc0_0000),
+            (0x8000_0000, 0x8000_0000),
+            (0, 0),
+            (0x4080_0000, 0x4000_0000),
+            (0x7f80_0000, 0x7f80_0000),
+            (0x007f_ffff, 0),
+            (0x8000_0001, 0x8000_0000),
+            (0xc080_0000, 0xffc0_0000),
+            (0xff80_0001, 0xffc0_0001),
+        ],
+    ),
+    (
+        "v_sin_f32_e32",
+        &[
+            (0xff80_0000, 0xffc0_0000),
+            (0xff7f_ffff, 0),
+            (0x8000_0000, 0x8000_0000),
+            (0x3e80_0000, 0x3f80_0000),
+            (0x7f80_0000, 0xffc0_0000),
+            (0xbf00_0000, 0),
+            (0x8000_0001, 0x8000_0006),
+        ],
+    ),
+    (
+        "v_cos_f32_e32",
+        &[
+            (0xff80_0000, 0xffc0_0000),
+            (0xff7f_ffff, 0x3f80_0000),
+            (0x8000_0000, 0x3f80_0000),
+            (0x3e80_0000, 0),
+            (0x7f80_0000, 0xffc0_0000),
+        ],
+    ),
+    ("v_exp_legacy_f32_e32", &[(0xc2fe_0000, 0)]),
+    ("v_log_legacy_f32_e32", &[(0x007f_ffff, 0xff80_0000), (0xbf80_0000, 0xffc0_0000)]),
 ];
 
 const OF_64_BITS: &[(&str, &[(f64, f64)])] = &[
@@ -58,6 +186,20 @@ fn approximations_of_32_bits() {
             let found = f32::from_bits(bench.v(4, 9));
             let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
             assert!(same, "{name} of {source}: {found} instead of {expected}");
+        }
+    }
+}
+
+#[test]
+fn bits_that_the_manual_shows_and_denormals() {
+    let texts: Vec<String> = BITS_OF_32.iter().map(|(name, _)| format!("{name} v4, v1")).collect();
+    for ((name, values), words) in BITS_OF_32.iter().zip(assemble_all(texts.iter().map(String::as_str))) {
+        for &(source, expected) in *values {
+            let mut bench = Bench::new();
+            bench.set_v(1, source);
+            assert_eq!(bench.run_words(words.clone()), None, "{name}");
+            let found = bench.v(4, 9);
+            assert_eq!(found, expected, "{name} of {source:#x}: {found:#x} instead of {expected:#x}");
         }
     }
 }

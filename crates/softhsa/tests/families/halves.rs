@@ -136,7 +136,15 @@ const OPERATIONS: &[(&str, Model)] = &[
     ("v_min_f16_e32 v4, v1, v2", |[a, b, _], _| if order(a) < order(b) { a } else { b }),
     ("v_max3_f16 v4, v1, v2, v3", |x, _| sorted(x)[2]),
     ("v_min3_f16 v4, v1, v2, v3", |x, _| sorted(x)[0]),
-    ("v_med3_f16 v4, v1, v2, v3", |x, _| sorted(x)[1]),
+    ("v_med3_f16 v4, v1, v2, v3", |[a, b, c], _| {
+        // Without the first one that equals the greatest: zeros are equal.
+        let rest = match units(sorted([a, b, c])[2]) {
+            greatest if greatest == units(a) => [b, c],
+            greatest if greatest == units(b) => [a, c],
+            _ => [a, b],
+        };
+        rest.into_iter().max_by_key(|&half| order(half)).expect("there are two")
+    }),
     ("v_pk_max_f16 v4, v1, v2", |[a, b, _], _| if order(a) > order(b) { a } else { b }),
     ("v_pk_min_f16 v4, v1, v2", |[a, b, _], _| if order(a) < order(b) { a } else { b }),
     ("v_trunc_f16_e32 v4, v1", |[a, ..], _| {
