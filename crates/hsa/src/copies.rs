@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Bytes of the blocks through which memory is filled, and pageable memory of the host is copied.
 const STAGING_BYTES: usize = 1 << 20;
 
-/// Waits for a copy that has begun, some seconds: longer than an engine takes for what a GPU holds. Returns whether it has
-/// ended: an engine that failed may never say so.
-fn has_ended(done: &Signal, gpu: &Gpu) -> bool {
-    (0..500).any(|_| done.wait_for_zero(gpu))
+/// Waits for a copy that has begun, all but `left` parts of it, some seconds: longer than an engine takes for what a GPU
+/// holds. Returns whether it has ended: an engine that failed may never say so.
+fn has_ended(done: &Signal, gpu: &Gpu, left: i64) -> bool {
+    (0..500).any(|_| done.wait_for(gpu, left))
 }
 
 /// Which memory one side of a copy is.
@@ -54,6 +54,13 @@ pub(crate) struct Copy {
     pub source_bytes: usize,
 }
 
+/// Why a copy was not started, or not all of it.
+pub(crate) struct NotStarted {
+    error: Error,
+    /// Parts that were not. The completion signal comes to as many, and no further.
+    left: i64,
+}
+
 impl Copy {
     /// A copy of each byte once.
     pub fn once(to: Side, from: Side, bytes: usize) -> Self {
@@ -70,8 +77,8 @@ impl Copy {
     /// # Safety
     /// Both sides have the bytes until then, nobody writes the source, and nobody accesses the target but as the copy's user
     /// allows.
-    pub unsafe fn start(&self, gpu: &Gpu, done: Signal) -> Result<(), Error> {
-        for at in (0..self.bytes).step_by(self.source_bytes.max(1)) {
+    pub unsafe fn start(&self, gpu: &Gpu, done: Signal) -> Result<(), NotStarted> {
+        for (part, at) in (0..).zip((0..self.bytes).step_by(self.source_bytes.max(1))) {
             let bytes = self.source_bytes.min(self.bytes - at);
             let to = std::ptr::with_exposed_provenance_mut((self.to.address() + at as u64) as usize);
             let from = std::ptr::with_exposed_provenance(self.from.address() as usize);
@@ -88,7 +95,8 @@ impl Copy {
                     done.handle,
                 )
             };
-            gpu.runtime().check(status, || format!("copying {bytes} bytes"))?;
+            let started = gpu.runtime().check(status, || format!("copying {bytes} bytes"));
+            started.map_err(|error| NotStarted { error, left: self.parts() - part })?;
         }
         Ok(())
     }
@@ -101,10 +109,12 @@ pub(crate) struct CopyInOrder {
     turn: Mutex<Turn>,
 }
 
-#[derive(PartialEq, Eq)]
 enum Turn {
     Waits,
-    Started,
+    /// But for so many parts, which were refused.
+    Started {
+        left: i64,
+    },
     Never,
 }
 
@@ -119,25 +129,22 @@ impl CopyInOrder {
     /// As for [`Copy::start`].
     pub unsafe fn start(&self, gpu: &Gpu, copy: &Copy) -> Result<(), Error> {
         let mut turn = lock(&self.turn);
-        if *turn == Turn::Never {
+        if matches!(*turn, Turn::Never) {
             return Ok(());
         }
-        *turn = Turn::Started;
         // SAFETY: by the caller's promise.
         let started = unsafe { copy.start(gpu, self.done) };
-        // A single part that was refused is not on its way; of several, those before it may be.
-        if started.is_err() && copy.parts() == 1 {
-            *turn = Turn::Never;
-        }
-        started
+        let left = started.as_ref().err().map_or(0, |refused| refused.left);
+        *turn = Turn::Started { left };
+        started.map_err(|refused| refused.error)
     }
 
     /// Lets the copy not begin any more, and waits for one that has begun. Returns whether it has ended: an engine that failed may
     /// never say so.
     pub fn end(&self, gpu: &Gpu) -> bool {
         let mut turn = lock(&self.turn);
-        if *turn == Turn::Started {
-            return has_ended(&self.done, gpu);
+        if let Turn::Started { left } = *turn {
+            return has_ended(&self.done, gpu, left);
         }
         *turn = Turn::Never;
         true
@@ -215,14 +222,15 @@ impl Gpu {
         let done = self.take_signal(Watched::ByRuntime, copy.parts()).map_err(refused)?;
         // SAFETY: by the caller's promise.
         let failed = match unsafe { copy.start(self, done) } {
-            // A single part that was refused is not on its way; of several, those before it may be.
-            Err(error) => Some(NotCopied { error, goes_on: copy.parts() > 1 }),
+            Err(NotStarted { error, left }) => {
+                Some(NotCopied { error, goes_on: !has_ended(&done, self, left) })
+            }
             Ok(()) => loop {
-                if done.wait_for_zero(self) {
+                if done.wait_for(self, 0) {
                     break None;
                 }
                 if let Err(error) = self.check() {
-                    break Some(NotCopied { error, goes_on: !has_ended(&done, self) });
+                    break Some(NotCopied { error, goes_on: !has_ended(&done, self, 0) });
                 }
             },
         };

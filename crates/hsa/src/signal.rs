@@ -68,20 +68,20 @@ impl Signal {
         unsafe { (gpu.runtime().functions.hsa_signal_store_screlease)(self.handle, value) };
     }
 
-    /// Waits until the value is 0, or a while. Returns whether it is.
-    pub fn wait_for_zero(&self, gpu: &Gpu) -> bool {
+    /// Waits until it has this value, or a while. Returns whether it has.
+    pub fn wait_for(&self, gpu: &Gpu, value: i64) -> bool {
         const WHILE_NS: u64 = 10_000_000;
         // SAFETY: LOADED and SIGNAL.
-        let value = unsafe {
+        let found = unsafe {
             (gpu.runtime().functions.hsa_signal_wait_scacquire)(
                 self.handle,
                 sys::HSA_SIGNAL_CONDITION_EQ,
-                0,
+                value,
                 WHILE_NS,
                 sys::HSA_WAIT_STATE_BLOCKED,
             )
         };
-        value == 0
+        found == value
     }
 
     /// Ends the signal.

@@ -660,3 +660,69 @@ fn a_gpu_does_not_end_on_a_thread_of_the_runtime() {
     wait_while("the GPU does not end", || ENDED_ON.lock().unwrap().is_none());
     assert_ne!(*ENDED_ON.lock().unwrap(), *COPIED_ON.lock().unwrap());
 }
+
+/// An engine may be at the parts before one that the runtime refuses: they are waited for, and nothing is kept for good.
+#[test]
+fn a_copy_that_is_refused_midway_is_waited_for() {
+    static PART: AtomicU64 = AtomicU64::new(0);
+    static HELD: Held = Held::new();
+    unsafe extern "C" fn third_refused(
+        to: *mut c_void,
+        to_agent: u64,
+        from: *const c_void,
+        from_agent: u64,
+        bytes: usize,
+        count: u32,
+        signals: *const u64,
+        done: u64,
+    ) -> hostcall_softhsa::api::Status {
+        const ERROR: hostcall_softhsa::api::Status = 0x1000;
+        assert!(count == 0 && signals.is_null());
+        if PART.fetch_add(1, Ordering::Relaxed) % 3 == 2 {
+            return ERROR;
+        }
+        let (to, from) = (to.expose_provenance(), from.expose_provenance());
+        std::thread::spawn(move || {
+            HELD.hold();
+            let (to, from) = (with_exposed_provenance_mut(to), with_exposed_provenance(from));
+            // SAFETY: as for this function, until the signal has counted the copy.
+            unsafe { copy_function()(to, to_agent, from, from_agent, bytes, 0, null(), done) }
+        });
+        0
+    }
+    fn lookup(name: &CStr) -> Option<*const c_void> {
+        let of_runtime = hostcall_softhsa::api::symbol(name);
+        if name == c"hsa_amd_memory_async_copy" { Some(third_refused as *const c_void) } else { of_runtime }
+    }
+    const BYTES: usize = 3 << 20;
+    let let_go_later = || {
+        wait_while("the copy does not begin", || !HELD.has_begun.load(Ordering::Acquire));
+        std::thread::sleep(Duration::from_millis(100));
+        HELD.may_end.store(true, Ordering::Release);
+    };
+    for is_behind_a_kernel in [false, true] {
+        HELD.has_begun.store(false, Ordering::Relaxed);
+        HELD.may_end.store(false, Ordering::Relaxed);
+        let gpu = changed(lookup);
+        let (module, queue, memory) = (load(&gpu), gpu.queue(), gpu.allocate(BYTES).unwrap());
+        let (flag, done) = (gpu.pin(8).unwrap(), gpu.pin(8).unwrap());
+        let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
+        if is_behind_a_kernel {
+            launch(&queue, &function(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
+        }
+        let begin = Instant::now();
+        let failed = std::thread::scope(|scope| {
+            scope.spawn(let_go_later);
+            // SAFETY: the memory is so long, and nobody else has it.
+            let filled = unsafe { queue.fill(memory.address(), &[1], BYTES) };
+            word(&flag).store(1, Ordering::Release);
+            filled.and_then(|()| finish(&queue, 1))
+        });
+        let failed = failed.expect_err("the third part was refused").to_string();
+        assert!(failed.contains("copying 1048576 bytes"), "{failed}");
+        assert!(begin.elapsed() < Duration::from_secs(4), "it waited for what never began");
+        drop((module, queue, memory, flag, done));
+        wait_while("something is kept", || Arc::strong_count(&gpu) > 1);
+        assert_eq!(PART.load(Ordering::Relaxed) % 3, 0);
+    }
+}
