@@ -67,7 +67,10 @@ impl Gpu {
                 nothing,
             )
         };
-        runtime.check(status, doing)?;
+        runtime.check(status, doing).map_err(|error| match runtime.last_failure() {
+            Some(reason) => Error { text: format!("{}: {reason}", error.text), ..error },
+            None => error,
+        })?;
         // SAFETY: as above.
         let status = unsafe { (functions.hsa_executable_freeze)(module.executable, std::ptr::null()) };
         runtime.check(status, doing)?;

@@ -456,6 +456,14 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     for len in [0, 10, 64, 500, whole.len() / 2] {
         assert!(gpu.load(whole[..len].to_vec(), None).is_err(), "{len} bytes");
     }
+    // The runtime's status does not say what is wrong with code of another GPU; the contained one tells it besides.
+    let mut of_another = whole;
+    of_another[48] = 0x3f;
+    let refused = gpu.load(of_another, None).map(drop).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("loading GPU code: ") && refused.contains("for another processor"),
+        "{refused}"
+    );
     let module = load(&gpu);
     let multiply = function(&module, "multiply");
     assert_eq!(multiply.max_lanes(), 1024);
