@@ -107,8 +107,8 @@ impl Code {
         Inst::new(&decoded, self.accumulation).ok_or_else(|| Fault::Missing { text: text(&decoded, words) })
     }
 
-    /// Returns the text of the instruction at the address.
-    fn text(&self, pc: u64) -> Option<String> {
+    /// Returns the text and the words of the instruction at the address, if there is one.
+    pub fn text(&self, pc: u64) -> Option<String> {
         let words = self.words.get(usize::try_from(pc.checked_sub(self.address)? / 4).ok()?..)?;
         Some(text(&decode(words).ok()?, words))
     }

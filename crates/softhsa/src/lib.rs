@@ -41,7 +41,8 @@
 //! | [`memory`] | the map of allocations, and checked access to them |
 //!
 //! An access outside of every allocation, a trap, an unknown or missing instruction stops its launch with a
-//! [`device::Failure`] that names kernel, workgroup, wave, place and reason. Results are rounded as MODE says.
+//! [`device::Failure`] that names kernel, workgroup, wave, place, instruction and reason. Results are rounded as
+//! MODE says.
 
 pub mod api;
 pub mod changes;

@@ -99,7 +99,7 @@ impl Group {
                 continue;
             }
             let Some(code) = &mut self.code else {
-                self.launch.fail(self.place, wave);
+                self.launch.fail(self.place, wave, None);
                 *state = State::Ended;
                 continue;
             };
@@ -124,7 +124,7 @@ impl Group {
                     progress = Progress::Made;
                 }
                 Flow::Fault => {
-                    self.launch.fail(self.place, wave);
+                    self.launch.fail(self.place, wave, Some(code.as_ref()));
                     *state = State::Ended;
                     progress = Progress::Made;
                 }
@@ -166,7 +166,7 @@ fn start_wave(launch: &Launch, place: [u32; 3], size: [u32; 3], number: u32, mem
     }
     if let Err(fault) = fill_scalars(&mut wave, launch, place, memory) {
         wave.fault = Some(fault);
-        launch.fail(place, &wave);
+        launch.fail(place, &wave, None);
     }
     wave
 }

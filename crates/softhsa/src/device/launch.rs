@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::code::Code;
 use crate::exec::wave::LANES;
 use crate::exec::{Fault, Wave};
 use crate::load::Descriptor;
@@ -44,6 +45,8 @@ pub struct Failure {
     pub fault: Fault,
     /// The address of the instruction.
     pub pc: u64,
+    /// Its text and words, unless there is none or the fault has them.
+    pub instruction: Option<String>,
     /// The distance from the kernel's first instruction.
     pub offset: i64,
     /// The workgroup and the wave in it.
@@ -53,7 +56,7 @@ pub struct Failure {
 impl Failure {
     pub(super) fn lost() -> Failure {
         let fault = Fault::Missing { text: "anything more: the device has stopped".to_owned() };
-        Failure { kernel: String::new(), fault, pc: 0, offset: 0, place: ([0; 3], 0) }
+        Failure { kernel: String::new(), fault, pc: 0, instruction: None, offset: 0, place: ([0; 3], 0) }
     }
 }
 
@@ -62,7 +65,11 @@ impl fmt::Display for Failure {
         let ([x, y, z], wave) = self.place;
         write!(f, "kernel {}, workgroup {x},{y},{z}, wave {wave}, ", self.kernel)?;
         let sign = if self.offset < 0 { '-' } else { '+' };
-        write!(f, "at {:#x} (entry {sign}{:#x}): {}", self.pc, self.offset.unsigned_abs(), self.fault)
+        write!(f, "at {:#x} (entry {sign}{:#x})", self.pc, self.offset.unsigned_abs())?;
+        if let Some(instruction) = &self.instruction {
+            write!(f, ", {instruction}")?;
+        }
+        write!(f, ": {}", self.fault)
     }
 }
 
@@ -150,12 +157,15 @@ impl Launch {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Notes a wave's fault, of which the first is reported, and stops the others.
-    pub(super) fn fail(&self, place: [u32; 3], wave: &Wave) {
+    /// Notes a wave's fault, of which the first is reported, and stops the others. `code` is what the wave ran.
+    pub(super) fn fail(&self, place: [u32; 3], wave: &Wave, code: Option<&Code>) {
         let fault = wave.fault.clone().unwrap_or(Fault::Fetch);
         let offset = wave.pc.wrapping_sub(self.spec.entry) as i64;
         let kernel = self.spec.name.clone();
-        let failure = Failure { kernel, fault, pc: wave.pc, offset, place: (place, wave.number) };
+        let says_which = matches!(fault, Fault::Illegal { .. } | Fault::Missing { .. });
+        let instruction = code.filter(|_| !says_which).and_then(|code| code.text(wave.pc));
+        let failure =
+            Failure { kernel, fault, pc: wave.pc, instruction, offset, place: (place, wave.number) };
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         outcome.0.get_or_insert(failure);
         drop(outcome);

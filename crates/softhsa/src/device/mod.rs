@@ -308,6 +308,32 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_names_the_instruction() {
+        let descriptor = Descriptor::read(&[0; Descriptor::BYTES]).expect("it asks for nothing");
+        let running = Running::start(Arc::new(Memory::new()), 1).expect("the device starts");
+        let device = running.device();
+        // s_nop 0; s_load_dword s4, s[0:1], 0x10
+        device.code.add(0x1000, vec![0xbf80_0000, 0xc002_0100, 0x10]);
+        // s_trap 2
+        device.code.add(0x2000, vec![0xbf92_0002]);
+        // s_setpc_b64 s[0:1]
+        device.code.add(0x3000, vec![0xbe80_1d00]);
+        for (entry, expected) in [
+            (
+                0x1000,
+                "at 0x1004 (entry +0x4), `s_load_dword s4, s[0:1], 0x10` (0xc0020100 0x00000010): a read from 0x10, \
+                 which no allocation holds",
+            ),
+            (0x2000, "at 0x2000 (entry +0x0), `s_trap 2` (0xbf920002): trap 2"),
+            (0x3000, "at 0x0 (entry -0x3000): the program counter left the loaded code"),
+        ] {
+            let failure = device.run(LaunchSpec { entry, ..spec(descriptor, [64, 1, 1], 0) });
+            let failure = failure.expect_err("it faults").to_string();
+            assert_eq!(failure, format!("kernel , workgroup 0,0,0, wave 0, {expected}"));
+        }
+    }
+
+    #[test]
     fn a_launch_is_stopped_behind_one_that_fills_the_device() {
         let device = Device::new(Arc::new(Memory::new()));
         let descriptor = || Descriptor::read(&[0; Descriptor::BYTES]).expect("it asks for nothing");
