@@ -463,6 +463,8 @@ fn faults_name_what_happened() {
     let fault = Bench::new().run("s_movk_i32 s2, 0x100\nscratch_store_dword off, v0, s2");
     assert_eq!(fault, Some(Fault::Aperture { space: "scratch", offset: 256 }));
     assert_eq!(Bench::new().run("s_trap 2"), Some(Fault::Trap { number: 2 }));
+    // Only a debugger makes a wave that halts go on.
+    assert_eq!(Bench::new().run("s_sethalt 0\ns_sethalt 5"), Some(Fault::Halt));
     // The trap for debuggers is passed by.
     assert_eq!(Bench::new().run("s_trap 3\ns_trap 1"), Some(Fault::Trap { number: 1 }));
     assert_eq!(Bench::new().run("s_branch 0x7000"), Some(Fault::Fetch));

@@ -395,7 +395,7 @@ impl Queue {
             }
             Fault::Aperture { .. } => status::MEMORY_APERTURE_VIOLATION,
             Fault::Illegal { .. } | Fault::Missing { .. } | Fault::Fetch => status::ILLEGAL_INSTRUCTION,
-            Fault::Trap { .. } | Fault::Misaligned { .. } => status::EXCEPTION,
+            Fault::Halt | Fault::Trap { .. } | Fault::Misaligned { .. } => status::EXCEPTION,
         };
         self.fail(error);
     }

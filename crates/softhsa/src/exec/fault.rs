@@ -40,6 +40,8 @@ pub enum Fault {
         /// The instruction's text and what is missing.
         text: String,
     },
+    /// `s_sethalt`: a debugger alone makes such a wave go on.
+    Halt,
     /// `s_trap`, other than that of `llvm.debugtrap`.
     Trap {
         /// The trap's number: 2 is `llvm.trap`.
@@ -68,6 +70,7 @@ impl fmt::Display for Fault {
                 write!(f, "the words {first:#010x} {second:#010x} are no instruction of gfx942")
             }
             Fault::Missing { text } => write!(f, "the interpreter cannot execute {text}"),
+            Fault::Halt => f.write_str("the wave halts, and there is no debugger that makes it go on"),
             Fault::Trap { number } => write!(f, "trap {number}"),
         }
     }

@@ -78,6 +78,15 @@ fn trap(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
     Flow::Fault
 }
 
+/// Halts the wave if the lowest bit says so. Nobody would make it go on, and so nobody waits for it.
+fn set_halt(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
+    if inst.imm & 1 == 0 {
+        return Flow::Next;
+    }
+    wave.fault = Some(Fault::Halt);
+    Flow::Fault
+}
+
 /// Messages go to other parts of the processor. A compute kernel sends interrupts to the host, whose content is in
 /// memory, and asks for its doorbell's number; no one waits for the others.
 fn send_message(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
@@ -184,7 +193,7 @@ fn clock(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, hertz: u64) -> Flow {
 }
 
 handlers! {
-    "s_nop" | "s_setprio" | "s_sethalt" | "s_setkill" | "s_icache_inv" | "s_incperflevel" | "s_decperflevel"
+    "s_nop" | "s_setprio" | "s_setkill" | "s_icache_inv" | "s_incperflevel" | "s_decperflevel"
         | "s_ttracedata" | "s_wakeup" | "v_nop" | "v_clrexcp" | "ds_nop" => nothing(),
     "s_endpgm" | "s_endpgm_saved" | "s_endpgm_ordered_ps_done" => end(),
     "s_barrier" => barrier(),
@@ -204,6 +213,7 @@ handlers! {
     "s_swappc_b64" => swap_pc(),
     "s_call_b64" => call(),
     "s_trap" => trap(),
+    "s_sethalt" => set_halt(),
     "s_sendmsg" => send_message(),
     "s_getreg_b32" => get_register(),
     "s_setreg_b32" => set_register(),
