@@ -348,6 +348,9 @@ fn roundings_are_those_of_mode() {
     vector(&format!("{up}v_mul_f32_e32 v4, v1, v2"), [bits(f32::MAX), bits(-2.0), 0], bits(f32::MIN));
     vector(&format!("{up}v_mul_f32_e32 v4, v1, v2"), [bits(f32::MAX), bits(2.0), 0], bits(f32::INFINITY));
     vector(&format!("{up}v_mul_f32_e32 v4, v1, v2"), [bits(f32::INFINITY), 0, 0], 0x7fc0_0000);
+    // Numbers of eight bits are always the nearest.
+    vector(&format!("{up}v_cvt_pk_fp8_f32 v4, v1, v2"), [bits(1.0625), bits(-1.0625), 0], 0xdead_c040);
+    vector(&format!("{up}v_cvt_pk_bf8_f32 v4, v1, v2 op_sel:[0,0,1]"), [bits(1.125), 0, 0], 0x0040_beef);
     // A difference of 0 is negative where it is rounded down.
     let down = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 2\n";
     vector(&format!("{down}v_sub_f32_e32 v4, v1, v2"), [bits(5.0), bits(5.0), 0], bits(-0.0));
@@ -390,7 +393,16 @@ fn denormals_of_sources_and_results_are_kept_apart() {
             vector(&format!("{mode}{text}"), [denormal, bits(2.0), 0], doubled);
             vector(&format!("{mode}{text}"), [normal, half, 0], halved);
         }
+        // The last step of a division takes denormals in every mode.
+        let fused = "v_mov_b32 v3, 0\nv_div_fmas_f32 v4, v1, v2, v3";
+        vector(&format!("{mode}{fused}"), [denormal, bits(2.0), 0], normal);
+        vector(&format!("{mode}{fused}"), [normal, half, 0], halved);
+        let rounded = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1\n";
+        vector(&format!("{mode}{rounded}{fused}"), [denormal, bits(2.0), 0], normal);
         let mode = format!("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 6, 2), {field}\n");
+        let wide = "v_mov_b32 v6, 0\nv_mov_b32 v7, v1\nv_mov_b32 v8, 0\nv_mov_b32 v9, v2\nv_mov_b64 v[10:11], 0\n\
+                    v_div_fmas_f64 v[12:13], v[6:7], v[8:9], v[10:11]\nv_mov_b32 v4, v13";
+        vector(&format!("{mode}{wide}"), [0x0008_0000, 0x4000_0000, 0], 0x0010_0000);
         let doubled = if sources { 0x0400_0400 } else { 0 };
         let halved = if results { 0x0200_0200 } else { 0 };
         for text in ["v_pk_mul_f16 v4, v1, v2", "v_mov_b32 v4, 0\nv_pk_fmac_f16 v4, v1, v2"] {

@@ -111,14 +111,7 @@ impl Lane for f64 {
 
     #[inline(always)]
     fn decode(bits: u64, source: usize, inst: &Inst, wave: &Wave) -> Self {
-        const SIGN: u64 = 1 << 63;
-        let mut bits = bits;
-        if inst.modifiers.abs >> source & 1 != 0 {
-            bits &= !SIGN;
-        }
-        if inst.modifiers.neg >> source & 1 != 0 {
-            bits ^= SIGN;
-        }
+        let bits = F64Bits::decode(bits, source, inst, wave).0;
         f64::from_bits(wave.flush_64(bits, SOURCES))
     }
 
@@ -215,6 +208,33 @@ impl Lane for F32Bits {
     #[inline(always)]
     fn encode(self, _: u64, _: &Inst, _: &Wave) -> u64 {
         u64::from(self.0)
+    }
+}
+
+/// The bits of a 64-bit number: sign modifiers apply, denormals stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct F64Bits(pub u64);
+
+impl Lane for F64Bits {
+    const WIDE: bool = true;
+    const ZERO: Self = F64Bits(0);
+
+    #[inline(always)]
+    fn decode(bits: u64, source: usize, inst: &Inst, _: &Wave) -> Self {
+        const SIGN: u64 = 1 << 63;
+        let mut bits = bits;
+        if inst.modifiers.abs >> source & 1 != 0 {
+            bits &= !SIGN;
+        }
+        if inst.modifiers.neg >> source & 1 != 0 {
+            bits ^= SIGN;
+        }
+        F64Bits(bits)
+    }
+
+    #[inline(always)]
+    fn encode(self, _: u64, _: &Inst, _: &Wave) -> u64 {
+        self.0
     }
 }
 

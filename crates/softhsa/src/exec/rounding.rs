@@ -10,7 +10,9 @@ use super::float::scale_f64;
 use super::handlers;
 use super::lanes::{Half, Unused, by_lane};
 use super::valu_convert::widen;
-use super::valu_divide::{fixup_32, fixup_64, fused_32, fused_64, scaled_back, scaling_32, scaling_64};
+use super::valu_divide::{
+    fixup_32, fixup_64, fused_32, fused_64, fused_doubles, fused_singles, scaled_back, scaling_32, scaling_64,
+};
 use super::valu_float as nearest;
 use super::valu_packed::{fused_pair, mix, packed_halves, packed_singles};
 use super::wave::{Wave, mode};
@@ -364,11 +366,11 @@ handlers! {
     "v_ldexp_f64" => by_lane(|wave, _, _, a: f64, b: i32, _: Unused| {
         scale(wave, a, b, nearest::add_64(a, a))
     }),
-    "v_div_fmas_f32" => by_lane(|wave, _, lane, a, b, c| {
+    "v_div_fmas_f32" => fused_singles(|wave, lane, a, b, c| {
         let scaling = if scaled_back(wave, lane) { scaling_32(c) } else { 0 };
         fuse(wave, [a, b, c], scaling, fused_32(wave, lane, a, b, c))
     }),
-    "v_div_fmas_f64" => by_lane(|wave, _, lane, a, b, c| {
+    "v_div_fmas_f64" => fused_doubles(|wave, lane, a, b, c| {
         let scaling = if scaled_back(wave, lane) { scaling_64(c) } else { 0 };
         fuse(wave, [a, b, c], scaling, fused_64(wave, lane, a, b, c))
     }),
@@ -421,7 +423,7 @@ pub enum Rounded {
 
 /// Operations on floating-point numbers that round nothing, that have a rounding of their own, or whose results are
 /// approximations on the processor.
-const SAME: [&str; 41] = [
+const SAME: [&str; 43] = [
     "v_cmp",
     "v_min",
     "v_max",
@@ -462,6 +464,8 @@ const SAME: [&str; 41] = [
     "v_cvt_f32_fp8",
     "v_cvt_f32_bf8",
     "v_cvt_pk_f32_",
+    "v_cvt_pk_fp8",
+    "v_cvt_pk_bf8",
     "v_cvt_sr",
 ];
 
@@ -543,8 +547,6 @@ mod tests {
             "v_cubema_f32",
             "v_cvt_norm_i16_f16",
             "v_cvt_norm_u16_f16",
-            "v_cvt_pk_bf8_f32",
-            "v_cvt_pk_fp8_f32",
             "v_cvt_pk_u8_f32",
             "v_cvt_pkaccum_u8_f32",
             "v_cvt_pknorm_i16_f16",

@@ -3,7 +3,7 @@
 use super::float::{fused_to_odd, nan3_f32, nan3_f64, quiet_f32, quiet_f64, scale_f32, scale_f64};
 use super::handlers;
 use super::inst::{Flow, Inst};
-use super::lanes::{Half, Lane, by_lane, ternary};
+use super::lanes::{F32Bits, F64Bits, Half, Lane, by_lane, ternary};
 use super::wave::{Env, Wave, lanes_of, scalar};
 
 fn exponent_32(value: f32) -> i32 {
@@ -81,6 +81,33 @@ pub(super) fn scaling_32(quotient: f32) -> i32 {
 /// Returns the power of 2 by which a quotient is scaled back.
 pub(super) fn scaling_64(quotient: f64) -> i32 {
     if exponent_64(quotient) > 1023 { 128 } else { -128 }
+}
+
+/// Runs `v_div_fmas_f32`, which takes denormals as they are, whatever MODE says (AMD's manual of CDNA 3): compilers
+/// have divisions keep them without setting MODE for this one.
+pub(super) fn fused_singles(
+    wave: &mut Wave,
+    inst: &Inst,
+    env: &mut Env<'_>,
+    f: impl Fn(&Wave, usize, f32, f32, f32) -> f32,
+) -> Flow {
+    by_lane(wave, inst, env, |wave, _, lane, a: F32Bits, b: F32Bits, c: F32Bits| {
+        let [a, b, c] = [a, b, c].map(|source| f32::from_bits(source.0));
+        f(wave, lane, a, b, c)
+    })
+}
+
+/// Runs `v_div_fmas_f64`, as [`fused_singles`] does the other.
+pub(super) fn fused_doubles(
+    wave: &mut Wave,
+    inst: &Inst,
+    env: &mut Env<'_>,
+    f: impl Fn(&Wave, usize, f64, f64, f64) -> f64,
+) -> Flow {
+    by_lane(wave, inst, env, |wave, _, lane, a: F64Bits, b: F64Bits, c: F64Bits| {
+        let [a, b, c] = [a, b, c].map(|source| f64::from_bits(source.0));
+        f(wave, lane, a, b, c)
+    })
 }
 
 /// Multiplies and adds, and scales back; all of it is rounded once.
@@ -186,8 +213,8 @@ fn fixup_64_to_nearest(a: f64, b: f64, c: f64) -> f64 {
 handlers! {
     "v_div_scale_f32" => scale(scale_source_32),
     "v_div_scale_f64" => scale(scale_source_64),
-    "v_div_fmas_f32" => by_lane(|wave, _, lane, a, b, c| fused_32(wave, lane, a, b, c)),
-    "v_div_fmas_f64" => by_lane(|wave, _, lane, a, b, c| fused_64(wave, lane, a, b, c)),
+    "v_div_fmas_f32" => fused_singles(fused_32),
+    "v_div_fmas_f64" => fused_doubles(fused_64),
     "v_div_fixup_f32" => ternary(fixup_32_to_nearest),
     "v_div_fixup_f64" => ternary(fixup_64_to_nearest),
     "v_div_fixup_f16" | "v_div_fixup_legacy_f16" => ternary(|a: Half, b: Half, c: Half| {
