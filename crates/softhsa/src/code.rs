@@ -210,7 +210,6 @@ fn run_unusual(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, code: &Code, pc:
     match inst.rounded {
         _ if wave.mode & (mode::ROUND_32 | mode::ROUND_16_64) == 0 => (inst.run)(wave, inst, env),
         Rounded::Same => (inst.run)(wave, inst, env),
-        Rounded::Unknown(fields) if wave.mode & fields == 0 => (inst.run)(wave, inst, env),
         Rounded::Otherwise(run) if inst.modifiers.omod == 0 => run(wave, inst, env),
         _ => {
             let text = code.text(pc).unwrap_or_default();

@@ -400,3 +400,37 @@ fn blocks_of_64_bits() {
         assert_eq!(f64::from_bits(bits), f64::from(expected), "lane {lane}");
     }
 }
+
+/// Sums are the nearest numbers whatever MODE says, and of its denormals only A and B of 32 bits lose any.
+#[test]
+fn products_in_every_mode() {
+    let denormal = 1u32;
+    for mode in [0, 1, 2, 3, 0xf0, 0xff] {
+        let with_mode =
+            |text: &str| format!("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 8), {mode:#x}\n{text}");
+        let run = |text: &str, a: u32, b: u32, c: u32| {
+            let mut bench = Bench::new();
+            for (register, value) in [(2, a), (3, 0), (4, b), (5, 0), (8, c), (9, c), (10, c), (11, c)] {
+                bench.set_v(register, value);
+            }
+            assert_eq!(bench.run(&with_mode(text)), None, "{text} in {mode:#x}");
+            bench.v(8, 0)
+        };
+        let single = "v_mfma_f32_4x4x1_16b_f32 v[8:11], v2, v4, v[8:11]";
+        // 1 + 2⁻²⁴ and 1 + 2⁻²³ + 2⁻²⁴, which are in the middle of two numbers.
+        assert_eq!(run(single, 0x3f80_0000, 0x3380_0000, 0x3f80_0000), 0x3f80_0000, "{mode:#x}");
+        assert_eq!(run(single, 0x3f80_0000, 0x3380_0000, 0x3f80_0001), 0x3f80_0002, "{mode:#x}");
+        let kept = if mode & 0x10 != 0 { denormal } else { 0 };
+        assert_eq!(run(single, denormal, 0x3f80_0000, 0), kept, "{mode:#x}");
+        assert_eq!(run(single, 0, 0, denormal), denormal, "{mode:#x}");
+        // 2⁻¹⁰⁰ · 2⁻⁴⁹
+        assert_eq!(run(single, 0x0d80_0000, 0x2700_0000, 0), denormal, "{mode:#x}");
+        // The least denormal half squared.
+        let halves = "v_mfma_f32_4x4x4_16b_f16 v[8:11], v[2:3], v[4:5], v[8:11]";
+        assert_eq!(run(halves, denormal, denormal, 0), 2f32.powi(-48).to_bits(), "{mode:#x}");
+        // 1 + 4 · 2⁻⁵⁶ is nearest to 1, in whatever order the sum is made.
+        let wide = "v_mov_b32 v3, 0x3ff00000\nv_mov_b32 v2, 0\nv_mov_b32 v5, 0x3c700000\n\
+                    v_mfma_f64_4x4x4_4b_f64 v[8:9], v[2:3], v[4:5], 1.0";
+        assert_eq!(run(wide, 0, 0, 1), 0, "{mode:#x}");
+    }
+}

@@ -1,8 +1,8 @@
 //! Matrix products of a whole wave, dense (`v_mfma`) and with two of four elements of A stored (`v_smfmac`).
 //!
 //! EXEC is ignored. Where an element lies in registers and lanes follows AMD's matrix instruction calculator.
-//! Sums of 32-bit floating-point results are made with 64 bits in the order of k and rounded once; the
-//! processor's own order and rounding are not documented.
+//! Sums of 32-bit floating-point results are made with 64 bits in the order of k and rounded once, to the nearest
+//! number whatever MODE says; the processor's own order and roundings in between are not documented.
 
 use super::float::f64_of_half;
 use super::handlers;
@@ -74,8 +74,8 @@ impl Element {
             width => u64::from(wave.read(register, lane)) >> (bit % 32) & ((1 << width) - 1),
         };
         match self {
-            // Products of 32 bits alone heed MODE's bits of denormals, and of A and B alone (AMD's manual
-            // of CDNA 3, 7.3).
+            // Products of 32 bits alone heed MODE's bits of denormals, and of A and B alone: those of Xf32 and of
+            // 64 bits do not, and neither C nor D loses any (AMD's manual of CDNA 3, 7.3).
             Element::F32 => self.value(u64::from(wave.flush_32(bits as u32, SOURCES))),
             _ => self.value(bits),
         }

@@ -417,13 +417,13 @@ pub enum Rounded {
     Same,
     /// It runs another handler.
     Otherwise(Handler),
-    /// It stops if one of these bits of MODE is set: how its result is rounded then is not known.
-    Unknown(u32),
+    /// It stops: how its result is rounded then is not known.
+    Unknown,
 }
 
 /// Operations on floating-point numbers that round nothing, that have a rounding of their own, or whose results are
 /// approximations on the processor.
-const SAME: [&str; 43] = [
+const SAME: [&str; 46] = [
     "v_cmp",
     "v_min",
     "v_max",
@@ -466,6 +466,9 @@ const SAME: [&str; 43] = [
     "v_cvt_pk_f32_",
     "v_cvt_pk_fp8",
     "v_cvt_pk_bf8",
+    "v_dot2",
+    "v_mfma",
+    "v_smfmac",
     "v_cvt_sr",
 ];
 
@@ -485,10 +488,7 @@ impl Rounded {
         if SAME.iter().any(|same| mnemonic.starts_with(same)) {
             return Rounded::Same;
         }
-        // Dot and matrix products into 32 bits take no notice of how the others are rounded.
-        let into_32 =
-            ["v_dot2", "v_mfma_f32", "v_smfmac_f32"].iter().any(|start| mnemonic.starts_with(start));
-        Rounded::Unknown(if into_32 { mode::ROUND_32 } else { mode::ROUND_32 | mode::ROUND_16_64 })
+        Rounded::Unknown
     }
 }
 
@@ -539,9 +539,8 @@ mod tests {
         let unknown: std::collections::BTreeSet<_> = crate::isa::table::TABLE
             .rows()
             .iter()
-            .filter(|row| matches!(Rounded::of(row), Rounded::Unknown(_)))
+            .filter(|row| matches!(Rounded::of(row), Rounded::Unknown))
             .map(|row| row.mnemonic())
-            .filter(|mnemonic| !mnemonic.contains("mfma"))
             .collect();
         let expected = [
             "v_cubema_f32",
@@ -553,8 +552,6 @@ mod tests {
             "v_cvt_pknorm_i16_f32",
             "v_cvt_pknorm_u16_f16",
             "v_cvt_pknorm_u16_f32",
-            "v_dot2_f32_f16",
-            "v_dot2c_f32_f16",
             "v_fma_mixhi_f16",
             "v_fma_mixlo_f16",
         ];
