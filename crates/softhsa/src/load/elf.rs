@@ -1,6 +1,6 @@
 //! ELF files: every offset, size and count in them is checked before it is used.
 
-use super::msgpack::{self, Value};
+use super::metadata::{self, Metadata};
 use super::{Refused, refuse};
 
 /// The most symbols and relocations that are read.
@@ -282,8 +282,8 @@ impl<'a> Elf<'a> {
         raw.chunks_exact(24).map(relocation).collect()
     }
 
-    /// Returns the metadata, if there is some.
-    pub fn metadata(&self) -> Result<Option<Value<'a>>, Refused> {
+    /// Returns the metadata, which says nothing if there is none.
+    pub fn metadata(&self) -> Result<Metadata<'a>, Refused> {
         const METADATA: u64 = 32;
         for notes in &self.notes {
             let mut rest = *notes;
@@ -292,13 +292,13 @@ impl<'a> Elf<'a> {
                 let contents_at = 12 + name.next_multiple_of(4);
                 let contents = part(rest, contents_at, bytes, "a note")?;
                 if kind == METADATA && part(rest, 12, name, "a note's name")? == b"AMDGPU\0" {
-                    return msgpack::read(contents).map(Some);
+                    return metadata::read(contents);
                 }
                 let next = (contents_at + bytes.next_multiple_of(4)).min(rest.len() as u64);
                 rest = &rest[next as usize..];
             }
         }
-        Ok(None)
+        Ok(Metadata::default())
     }
 }
 

@@ -3,7 +3,7 @@
 pub mod descriptor;
 mod elf;
 mod loaded;
-mod msgpack;
+mod metadata;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::fmt;
 pub use descriptor::Descriptor;
 use elf::{Elf, Symbol};
 pub use loaded::Loaded;
-use msgpack::Value;
+use metadata::Described;
 
 use crate::memory::PAGE;
 
@@ -79,22 +79,6 @@ pub struct CodeObject {
     first: u64,
 }
 
-/// What the metadata has of a kernel. Any number of symbols may have its name.
-#[derive(Clone, Copy, Debug, Default)]
-struct Described {
-    kernarg_bytes: Option<u64>,
-    kernarg_alignment: Option<u64>,
-}
-
-impl Described {
-    fn new(kernel: &Value<'_>) -> Self {
-        Self {
-            kernarg_bytes: kernel.number(".kernarg_segment_size"),
-            kernarg_alignment: kernel.number(".kernarg_segment_align"),
-        }
-    }
-}
-
 impl CodeObject {
     /// Reads a code object.
     ///
@@ -115,10 +99,9 @@ impl CodeObject {
             first,
         };
         let mut described = BTreeMap::new();
-        let entries = metadata.as_ref().and_then(|metadata| metadata.get("amdhsa.kernels"));
-        for entry in entries.iter().flat_map(|entries| entries.items()) {
-            if let Some(name) = entry.text(".symbol") {
-                described.entry(name).or_insert_with(|| Described::new(entry));
+        for kernel in metadata.kernels {
+            if let Some(name) = kernel.symbol {
+                described.entry(name).or_insert(kernel);
             }
         }
         for symbol in elf.symbols()? {
@@ -128,7 +111,7 @@ impl CodeObject {
     }
 
     /// Adds a symbol, and if it is a kernel what the metadata has of it.
-    fn add_symbol(&mut self, symbol: &Symbol<'_>, described: Described) -> Result<(), Refused> {
+    fn add_symbol(&mut self, symbol: &Symbol<'_>, described: Described<'_>) -> Result<(), Refused> {
         if !symbol.is_global_object() {
             return Ok(());
         }
@@ -155,7 +138,13 @@ impl CodeObject {
         self.code[..behind].last().is_some_and(|&(start, length)| offset - start < length)
     }
 
-    fn kernel(&self, name: &str, offset: u64, bytes: u64, described: Described) -> Result<Kernel, Refused> {
+    fn kernel(
+        &self,
+        name: &str,
+        offset: u64,
+        bytes: u64,
+        described: Described<'_>,
+    ) -> Result<Kernel, Refused> {
         let raw = self.image[offset as usize..].first_chunk().filter(|_| bytes == Descriptor::BYTES as u64);
         let Some(raw) = raw else {
             refuse!("the kernel descriptor {name} has {bytes} bytes instead of {}", Descriptor::BYTES);
