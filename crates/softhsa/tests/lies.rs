@@ -31,6 +31,13 @@ fn lies_have_reasons() {
     assert!(with(18, 62).contains("not for AMD GPUs"));
     assert!(with(8, 9).contains("version 11"));
     assert!(with(48, 0x41).contains("another processor (number 0x41)"));
+    // Clang says that either is as well, for which the second byte of the flags is 5.
+    assert_eq!(file[49], 5);
+    assert!(with(49, 7).contains("compile it without xnack+"));
+    assert!(with(49, 9).contains("compile it without sramecc-"));
+    let mut of_this = file.clone();
+    of_this[49] = 14;
+    assert!(CodeObject::read(&of_this).is_ok(), "xnack- and sramecc+ are what it has");
     assert!(with(39, 0x7f).contains("the table of program headers"));
     assert!(with(16, 1).contains("no linked code object"));
     assert!(reason(&file[..40]).contains("the ELF header"));

@@ -141,26 +141,24 @@ fn load(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16) -> Flow
     })
 }
 
-fn load_u8(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u8) -> u32) -> Flow {
+fn load_u8(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u8) -> u32) -> Flow {
     if is_to_lds(inst) {
-        return load_lds(wave, inst, env, 1, |value| f(0, value as u8));
+        return load_lds(wave, inst, env, 1, |value| f(value as u8));
     }
     each_lane(wave, inst, env, 1, |wave, env, lane, place| {
         let value = place.map_or(Ok(0), |place| place::load_u8(wave, env, lane, place))?;
-        let old = wave.row(inst.dst)[lane];
-        wave.write_lane(inst.dst, lane, f(old, value));
+        wave.write_lane(inst.dst, lane, f(value));
         Ok(())
     })
 }
 
-fn load_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u16) -> u32) -> Flow {
+fn load_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u16) -> u32) -> Flow {
     if is_to_lds(inst) {
-        return load_lds(wave, inst, env, 2, |value| f(0, value as u16));
+        return load_lds(wave, inst, env, 2, |value| f(value as u16));
     }
     each_lane(wave, inst, env, 2, |wave, env, lane, place| {
         let value = place.map_or(Ok(0), |place| place::load_u16(wave, env, lane, place))?;
-        let old = wave.row(inst.dst)[lane];
-        wave.write_lane(inst.dst, lane, f(old, value));
+        wave.write_lane(inst.dst, lane, f(value));
         Ok(())
     })
 }
@@ -236,16 +234,16 @@ fn compare_swap_x2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
 }
 
 super::handlers! {
-    "buffer_load_ubyte_d16" => load_u8(|old, value| old & 0xffff_0000 | u32::from(value)),
-    "buffer_load_ubyte_d16_hi" => load_u8(|old, value| old & 0xffff | u32::from(value) << 16),
-    "buffer_load_sbyte_d16" => load_u8(|old, value| old & 0xffff_0000 | u32::from(value as i8 as u16)),
-    "buffer_load_sbyte_d16_hi" => load_u8(|old, value| old & 0xffff | (value as i8 as u32) << 16),
-    "buffer_load_ubyte" => load_u8(|_, value| u32::from(value)),
-    "buffer_load_sbyte" => load_u8(|_, value| value as i8 as u32),
-    "buffer_load_ushort" => load_u16(|_, value| u32::from(value)),
-    "buffer_load_sshort" => load_u16(|_, value| value as i16 as u32),
-    "buffer_load_short_d16" => load_u16(|old, value| old & 0xffff_0000 | u32::from(value)),
-    "buffer_load_short_d16_hi" => load_u16(|old, value| old & 0xffff | u32::from(value) << 16),
+    "buffer_load_ubyte_d16" => load_u8(|value| u32::from(value)),
+    "buffer_load_ubyte_d16_hi" => load_u8(|value| u32::from(value) << 16),
+    "buffer_load_sbyte_d16" => load_u8(|value| u32::from(value as i8 as u16)),
+    "buffer_load_sbyte_d16_hi" => load_u8(|value| (value as i8 as u32) << 16),
+    "buffer_load_ubyte" => load_u8(|value| u32::from(value)),
+    "buffer_load_sbyte" => load_u8(|value| value as i8 as u32),
+    "buffer_load_ushort" => load_u16(|value| u32::from(value)),
+    "buffer_load_sshort" => load_u16(|value| value as i16 as u32),
+    "buffer_load_short_d16" => load_u16(|value| u32::from(value)),
+    "buffer_load_short_d16_hi" => load_u16(|value| u32::from(value) << 16),
     "buffer_load_dword" => load(1),
     "buffer_load_dwordx2" => load(2),
     "buffer_load_dwordx3" => load(3),

@@ -142,21 +142,20 @@ fn store(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16) -> Flo
     })
 }
 
-/// Loads a byte and makes a register's new value of it and of the old value.
-fn load_u8(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u8) -> u32) -> Flow {
+/// Loads a byte and makes a register of it. Loads of half a register make the other half 0: the processor's registers
+/// have ECC, for which it writes whole ones (AMD's manual of CDNA 3, 9.1.6).
+fn load_u8(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u8) -> u32) -> Flow {
     each_lane(wave, inst, env, |wave, env, lane, place| {
         let value = place::load_u8(wave, env, lane, place)?;
-        let old = wave.row(inst.dst)[lane];
-        wave.write_lane(inst.dst, lane, f(old, value));
+        wave.write_lane(inst.dst, lane, f(value));
         Ok(())
     })
 }
 
-fn load_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u16) -> u32) -> Flow {
+fn load_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u16) -> u32) -> Flow {
     each_lane(wave, inst, env, |wave, env, lane, place| {
         let value = place::load_u16(wave, env, lane, place)?;
-        let old = wave.row(inst.dst)[lane];
-        wave.write_lane(inst.dst, lane, f(old, value));
+        wave.write_lane(inst.dst, lane, f(value));
         Ok(())
     })
 }
@@ -250,16 +249,16 @@ mod operations {
     use super::*;
 
     super::super::handlers! {
-        "load_ubyte" => load_u8(|_, value| u32::from(value)),
-        "load_sbyte" => load_u8(|_, value| value as i8 as u32),
-        "load_ushort" => load_u16(|_, value| u32::from(value)),
-        "load_sshort" => load_u16(|_, value| value as i16 as u32),
-        "load_ubyte_d16" => load_u8(|old, value| old & 0xffff_0000 | u32::from(value)),
-        "load_ubyte_d16_hi" => load_u8(|old, value| old & 0xffff | u32::from(value) << 16),
-        "load_sbyte_d16" => load_u8(|old, value| old & 0xffff_0000 | u32::from(value as i8 as u16)),
-        "load_sbyte_d16_hi" => load_u8(|old, value| old & 0xffff | (value as i8 as u32) << 16),
-        "load_short_d16" => load_u16(|old, value| old & 0xffff_0000 | u32::from(value)),
-        "load_short_d16_hi" => load_u16(|old, value| old & 0xffff | u32::from(value) << 16),
+        "load_ubyte" => load_u8(|value| u32::from(value)),
+        "load_sbyte" => load_u8(|value| value as i8 as u32),
+        "load_ushort" => load_u16(|value| u32::from(value)),
+        "load_sshort" => load_u16(|value| value as i16 as u32),
+        "load_ubyte_d16" => load_u8(|value| u32::from(value)),
+        "load_ubyte_d16_hi" => load_u8(|value| u32::from(value) << 16),
+        "load_sbyte_d16" => load_u8(|value| u32::from(value as i8 as u16)),
+        "load_sbyte_d16_hi" => load_u8(|value| (value as i8 as u32) << 16),
+        "load_short_d16" => load_u16(|value| u32::from(value)),
+        "load_short_d16_hi" => load_u16(|value| u32::from(value) << 16),
         "load_dword" => load(1),
         "load_dwordx2" => load(2),
         "load_dwordx3" => load(3),

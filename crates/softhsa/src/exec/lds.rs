@@ -53,20 +53,18 @@ fn write(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16) -> Flo
     })
 }
 
-fn read_u8(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u8) -> u32) -> Flow {
+fn read_u8(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u8) -> u32) -> Flow {
     each_lane(wave, inst, env, |wave, env, lane, address| {
         let value = place::load_u8(wave, env, lane, at(address, inst))?;
-        let old = wave.row(inst.dst)[lane];
-        wave.write_lane(inst.dst, lane, f(old, value));
+        wave.write_lane(inst.dst, lane, f(value));
         Ok(())
     })
 }
 
-fn read_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u16) -> u32) -> Flow {
+fn read_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u16) -> u32) -> Flow {
     each_lane(wave, inst, env, |wave, env, lane, address| {
         let value = place::load_u16(wave, env, lane, at(address, inst))?;
-        let old = wave.row(inst.dst)[lane];
-        wave.write_lane(inst.dst, lane, f(old, value));
+        wave.write_lane(inst.dst, lane, f(value));
         Ok(())
     })
 }
@@ -302,16 +300,16 @@ handlers! {
     "ds_read_b64" => read(2),
     "ds_read_b96" => read(3),
     "ds_read_b128" => read(4),
-    "ds_read_u8" => read_u8(|_, value| u32::from(value)),
-    "ds_read_i8" => read_u8(|_, value| value as i8 as u32),
-    "ds_read_u16" => read_u16(|_, value| u32::from(value)),
-    "ds_read_i16" => read_u16(|_, value| value as i16 as u32),
-    "ds_read_u8_d16" => read_u8(|old, value| old & 0xffff_0000 | u32::from(value)),
-    "ds_read_u8_d16_hi" => read_u8(|old, value| old & 0xffff | u32::from(value) << 16),
-    "ds_read_i8_d16" => read_u8(|old, value| old & 0xffff_0000 | u32::from(value as i8 as u16)),
-    "ds_read_i8_d16_hi" => read_u8(|old, value| old & 0xffff | (value as i8 as u32) << 16),
-    "ds_read_u16_d16" => read_u16(|old, value| old & 0xffff_0000 | u32::from(value)),
-    "ds_read_u16_d16_hi" => read_u16(|old, value| old & 0xffff | u32::from(value) << 16),
+    "ds_read_u8" => read_u8(|value| u32::from(value)),
+    "ds_read_i8" => read_u8(|value| value as i8 as u32),
+    "ds_read_u16" => read_u16(|value| u32::from(value)),
+    "ds_read_i16" => read_u16(|value| value as i16 as u32),
+    "ds_read_u8_d16" => read_u8(|value| u32::from(value)),
+    "ds_read_u8_d16_hi" => read_u8(|value| u32::from(value) << 16),
+    "ds_read_i8_d16" => read_u8(|value| u32::from(value as i8 as u16)),
+    "ds_read_i8_d16_hi" => read_u8(|value| (value as i8 as u32) << 16),
+    "ds_read_u16_d16" => read_u16(|value| u32::from(value)),
+    "ds_read_u16_d16_hi" => read_u16(|value| u32::from(value) << 16),
     "ds_read2_b32" => read2(1, 4),
     "ds_read2_b64" => read2(2, 8),
     "ds_read2st64_b32" => read2(1, 256),

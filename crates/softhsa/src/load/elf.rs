@@ -325,6 +325,18 @@ fn check_header(header: &[u8]) -> Result<(), Refused> {
     if !matches!(processor, GFX942 | GFX9_4_GENERIC) {
         refuse!("it is for another processor (number {processor:#x}); this one is gfx942");
     }
+    // Two bits each say that it is not of the processor's, does not matter, must be off, or must be on.
+    let feature = |first: u32| number(header, 48, 4) >> first & 3;
+    if feature(8) == 3 {
+        refuse!(
+            "it is for processors that repeat accesses, which this one does not: compile it without xnack+"
+        );
+    }
+    if feature(10) == 2 {
+        refuse!(
+            "it is for processors without ECC of registers, which this one has: compile it without sramecc-"
+        );
+    }
     Ok(())
 }
 

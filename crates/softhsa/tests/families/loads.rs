@@ -24,8 +24,8 @@ fn loaded(kind: &str, at: usize) -> Vec<u32> {
     let byte = u32::from(pattern(at));
     let short = u32::from(u16::from_le_bytes(bytes(at)));
     let extended = |value: u32, bits: u32| ((value << (32 - bits)) as i32 >> (32 - bits)) as u32;
-    let (into_low, into_high) =
-        (|half: u32| OLD & !0xffff | half & 0xffff, |half: u32| OLD & 0xffff | half << 16);
+    // The other half becomes 0.
+    let (into_low, into_high) = (|half: u32| half & 0xffff, |half: u32| half << 16);
     vec![match kind {
         "ubyte" => byte,
         "sbyte" => extended(byte, 8),
