@@ -234,15 +234,15 @@ fn compare_swap_x2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
 }
 
 super::handlers! {
-    "buffer_load_ubyte_d16" => load_u8(|value| u32::from(value)),
+    "buffer_load_ubyte_d16" => load_u8(u32::from),
     "buffer_load_ubyte_d16_hi" => load_u8(|value| u32::from(value) << 16),
     "buffer_load_sbyte_d16" => load_u8(|value| u32::from(value as i8 as u16)),
     "buffer_load_sbyte_d16_hi" => load_u8(|value| (value as i8 as u32) << 16),
-    "buffer_load_ubyte" => load_u8(|value| u32::from(value)),
+    "buffer_load_ubyte" => load_u8(u32::from),
     "buffer_load_sbyte" => load_u8(|value| value as i8 as u32),
-    "buffer_load_ushort" => load_u16(|value| u32::from(value)),
+    "buffer_load_ushort" => load_u16(u32::from),
     "buffer_load_sshort" => load_u16(|value| value as i16 as u32),
-    "buffer_load_short_d16" => load_u16(|value| u32::from(value)),
+    "buffer_load_short_d16" => load_u16(u32::from),
     "buffer_load_short_d16_hi" => load_u16(|value| u32::from(value) << 16),
     "buffer_load_dword" => load(1),
     "buffer_load_dwordx2" => load(2),

@@ -249,15 +249,15 @@ mod operations {
     use super::*;
 
     super::super::handlers! {
-        "load_ubyte" => load_u8(|value| u32::from(value)),
+        "load_ubyte" => load_u8(u32::from),
         "load_sbyte" => load_u8(|value| value as i8 as u32),
-        "load_ushort" => load_u16(|value| u32::from(value)),
+        "load_ushort" => load_u16(u32::from),
         "load_sshort" => load_u16(|value| value as i16 as u32),
-        "load_ubyte_d16" => load_u8(|value| u32::from(value)),
+        "load_ubyte_d16" => load_u8(u32::from),
         "load_ubyte_d16_hi" => load_u8(|value| u32::from(value) << 16),
         "load_sbyte_d16" => load_u8(|value| u32::from(value as i8 as u16)),
         "load_sbyte_d16_hi" => load_u8(|value| (value as i8 as u32) << 16),
-        "load_short_d16" => load_u16(|value| u32::from(value)),
+        "load_short_d16" => load_u16(u32::from),
         "load_short_d16_hi" => load_u16(|value| u32::from(value) << 16),
         "load_dword" => load(1),
         "load_dwordx2" => load(2),
