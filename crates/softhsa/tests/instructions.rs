@@ -62,6 +62,21 @@ fn scalar_results_and_condition_codes() {
     scalar_op("s_bitreplicate_b64_b32 s[4:5], s2\ns_cmp_lg_u32 s4, s5", [0x8000_0005, 0], 0x33, true);
 }
 
+/// A literal of 32 bits is extended with its sign where an integer of 64 bits with a sign is read, else with zeros.
+#[test]
+fn literals_of_wide_integers() {
+    scalar_op("s_ashr_i64 s[4:5], 0x80000000, 32", [0, 0], u32::MAX, true);
+    scalar_op("s_ashr_i64 s[4:5], 0x7fffffff, 32", [0, 0], 0, false);
+    scalar_op("s_lshr_b64 s[4:5], 0x80000000, 32", [0, 0], 0, false);
+    scalar_op("s_flbit_i32_i64 s4, 0xf0000000\ns_cmp_eq_u32 s4, 36", [0, 0], 36, true);
+    for (compare, expected) in [("i64", !0), ("u64", 0)] {
+        let mut bench = Bench::new();
+        let text = format!("v_cmp_lt_{compare}_e32 vcc, 0x80000000, v[2:3]");
+        assert_eq!(bench.run(&text), None, "{text}");
+        assert_eq!(bench.wave.pair(scalar::VCC), expected, "{text}");
+    }
+}
+
 #[test]
 fn vector_integers() {
     vector("v_add_u32_e64 v4, v1, v2 clamp", [u32::MAX, 2, 0], u32::MAX);

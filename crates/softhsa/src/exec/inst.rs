@@ -3,6 +3,7 @@
 use super::rounding::Rounded;
 use super::wave::{Env, Wave, scalar};
 use crate::isa::decode::{Decoded, Value};
+use crate::isa::operand::OperandType;
 use crate::isa::table::{Flag, Row};
 use crate::isa::{File, Register, Special};
 
@@ -270,9 +271,21 @@ impl VectorOperands<'_> {
                 (_, _, Register::Special { name, .. }) => Src::Special(name),
                 _ => Src::Constant(0),
             },
+            // A literal, of which LLVM's text has no more than its 32 bits.
+            Some(Value::Immediate(number @ 0x8000_0000..=0xffff_ffff)) if self.is_signed64(name) => {
+                Src::Constant(i64::from(number as i32) as u64)
+            }
             Some(Value::Immediate(number)) => Src::Constant(number as u64),
             Some(Value::Absent) | None => Src::Constant(0),
         }
+    }
+
+    /// Returns whether the operand of that name is an integer of 64 bits with a sign.
+    fn is_signed64(&self, name: &str) -> bool {
+        let row = self.decoded.row;
+        let operand = row.operand(name).map(|index| &row.operands[index]);
+        row.mnemonic().contains("_i64")
+            && operand.is_some_and(|operand| operand.kind.operand_type == OperandType::Int64)
     }
 }
 
