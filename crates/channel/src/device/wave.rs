@@ -8,12 +8,12 @@ use super::bitmap::Pool;
 use super::home::{Homes, Place};
 use super::slot::Slot;
 use super::state::SlotState;
-#[cfg(target_arch = "nvptx64")]
-use crate::primitive::load_four_in_wave;
 use crate::primitive::{
     AtomicU32, AtomicU64, Ordering, Owned, add_in_wave, cas_in_wave, load_in_wave, or_in_wave, store_in_wave,
     store_places_in_wave,
 };
+#[cfg(target_arch = "nvptx64")]
+use crate::primitive::{load_four_shared, shared_address};
 use crate::region::{Region, Words};
 #[cfg(not(loom))]
 use hostcall_abi::launch::ChannelParams;
@@ -387,9 +387,10 @@ impl WaveRecord {
             // The rows begin at multiples of 16, as the record does.
             assert!(offset_of!(WaveRecordWords, state) == 0 && (ENDS | LASTS | WAITS).is_multiple_of(16));
         }
-        let record = core::ptr::from_ref(self);
+        // Once, and not the address of each row: what is added to one of 32 bits is part of the load.
+        let record = shared_address(self);
         // SAFETY: SLOT-OWNER: the caller's promise. The rows lie in the record, aligned to 16 bytes, and are words.
-        let row = |at: usize| unsafe { load_four_in_wave(&*record.byte_add(at).cast()) };
+        let row = |at: usize| unsafe { load_four_shared(record + at as u32) };
         let ([_, _, cancelled, posted], [raw, raw_upper, unsettled, upper]) = (row(ENDS), row(LASTS));
         let ([_, pending, ..], [_, _, position, _]) = (row(WAITS), row(0));
         let open = cancelled | posted | raw | raw_upper | unsettled | pending | upper & UPPER_UNKNOWN;

@@ -31,6 +31,8 @@ pub(crate) use owned::{
     OwnedFour, OwnedWord, load_four, load_four_in_wave, load_places, load_two, store_four,
     store_four_in_wave, store_places_in_wave,
 };
+#[cfg(target_arch = "nvptx64")]
+pub(crate) use owned::{load_four_shared, shared_address};
 pub(crate) use pair::{acquire_pair, end_acquire, load_pair, store_pair};
 
 /// Between two looks at a word that is about to change.

@@ -209,12 +209,12 @@ pub(crate) unsafe fn load_two(words: &[Owned<u64>; 2]) -> [u64; 2] {
 /// instructions fewer.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-fn shared_address(words: &[Owned<u32>; 4]) -> u32 {
+pub(crate) fn shared_address<T>(here: &T) -> u32 {
     let shared;
     // SAFETY: computes an address.
     unsafe {
         core::arch::asm!("{{ .reg .u64 %at; cvta.to.shared.u64 %at, {at}; cvt.u32.u64 {shared}, %at; }}",
-            at = in(reg64) words.as_ptr(), shared = out(reg32) shared,
+            at = in(reg64) core::ptr::from_ref(here), shared = out(reg32) shared,
             options(pure, nomem, nostack, preserves_flags));
     }
     shared
@@ -227,20 +227,32 @@ fn shared_address(words: &[Owned<u32>; 4]) -> u32 {
 #[inline(always)]
 pub(crate) unsafe fn load_four_in_wave(words: &[Owned<u32>; 4]) -> [u32; 4] {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
+    // SAFETY: the caller's promise.
     unsafe {
-        let (a, b, c, d);
-        core::arch::asm!("ld.shared.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];",
-            at = in(reg32) shared_address(words),
-            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-            options(nostack, readonly));
-        [a, b, c, d]
+        load_four_shared(shared_address(words))
     }
     #[cfg(not(target_arch = "nvptx64"))]
     // SAFETY: the caller's promise.
     unsafe {
         load_four(words)
     }
+}
+
+/// Does what [`load_four_in_wave`] does, at an address in shared memory.
+///
+/// # Safety
+/// As for [`load_four_in_wave`].
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+pub(crate) unsafe fn load_four_shared(at: u32) -> [u32; 4] {
+    let (a, b, c, d);
+    // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
+    unsafe {
+        core::arch::asm!("ld.shared.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];", at = in(reg32) at,
+            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+            options(nostack, readonly));
+    }
+    [a, b, c, d]
 }
 
 /// Does what [`store_four`] does, to a wave's record: on NVIDIA that is in shared memory.
