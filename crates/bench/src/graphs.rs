@@ -138,9 +138,9 @@ pub fn graphs(options: &Options) -> Result<Vec<Row>> {
             }
         }
         if let Some(asks) = &mut asks {
-            let count = replays * KERNELS;
             for (each_waits, times) in [(false, &mut asks_replayed), (true, &mut asks_waited)] {
-                times.push(asks.run(replays, each_waits, count)?.as_secs_f64() * 1e6 / f64::from(count));
+                let took = asks.run(replays, each_waits)?;
+                times.push(took.as_secs_f64() * 1e6 / f64::from(replays * KERNELS));
             }
         }
     }
@@ -210,7 +210,7 @@ fn turns(options: &Options, bed: &Bed, stream: &Stream) -> Result<[Row; 3]> {
             }
         }
         if let Some(bare) = &mut bare {
-            times[3].push(bare.run(1, true, TURNS)?.as_secs_f64() * 1e6 / f64::from(TURNS));
+            times[3].push(bare.run(TURNS, true)?.as_secs_f64() * 1e6 / f64::from(TURNS));
         }
     }
     let [by_device, by_host, launched, driver] = times;

@@ -29,7 +29,7 @@ const MOST_SECONDS: f64 = 1e18;
 
 /// What a user can do while a program runs.
 const SIGNALS: &str = "\
-SIGQUIT (control and \\) prints what the program waits for and lets it go on; it ends cargo, where that still builds the \
+SIGQUIT (control and \\) prints what the program waits for and lets it go on; a terminal's ends cargo too, where that still builds the \
 program. SIGINT and SIGTERM print it too and end the \
 program; a second one does not wait for it.";
 

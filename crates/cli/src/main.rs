@@ -21,6 +21,7 @@ use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::exit;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -75,8 +76,11 @@ fn visible(text: &str) -> String {
 /// How long a wait for somebody else is not told of.
 const TELL_AFTER: Duration = Duration::from_millis(500);
 
-/// Does what may wait for somebody else, and says so when it does.
-fn telling<T>(what: String, work: impl FnOnce() -> T) -> T {
+/// Does what waits for the other end of a file that is a pipe, and says so when it does.
+fn telling<T>(pipe: &Path, what: String, work: impl FnOnce() -> T) -> T {
+    if !pipe.metadata().is_ok_and(|file| file.file_type().is_fifo()) {
+        return work();
+    }
     let (done, is_done) = mpsc::channel::<()>();
     let tell = move || {
         if is_done.recv_timeout(TELL_AFTER) == Err(RecvTimeoutError::Timeout) {

@@ -89,20 +89,21 @@ pub fn run(options: RunOptions) -> Outcome {
     let started = started?;
     drop(beginning);
     let code = wait(&device, &started, options.timeout, &events)?;
-    end_at_signals(events, code);
+    end_at_signals(events, code, options.trace.is_some());
     // Its server may be about to record the last calls, whose lanes have their answers.
     drop(device);
     Ok(tracing.finish(code))
 }
 
-/// Has signals end the command that come after the program's end, while its trace is written: to somebody who reads slowly, say.
-fn end_at_signals(events: Receiver<Event>, code: i32) {
+/// Has signals end the command that come when the program was waited for, while its trace is written: to somebody who reads
+/// slowly, say.
+fn end_at_signals(events: Receiver<Event>, code: i32, has_trace: bool) {
     let watch = move || {
         for event in events {
             let Event::Signal(signal) = event else { continue };
-            complain(format!(
-                "the program has ended with exit code {code}, and its trace is still being written"
-            ));
+            if has_trace {
+                complain(format!("the trace is still being written; the exit code is {code}"));
+            }
             if signal != SIGQUIT {
                 exit(BY_SIGNAL + signal);
             }
@@ -200,6 +201,7 @@ fn open(
         .args(&options.program)
         .lines(options.lines())
         .stdout(Stdout(sender))
+        .stderr(output::Stderr)
         .build()?;
     let mut software = SoftwareDeviceConfig::default();
     if let Some(lanes) = options.software.wave {
@@ -235,7 +237,9 @@ impl Beginning {
         let handle = signals.handle();
         let watch = move || {
             for _ in signals.forever() {
-                complain("the program has not begun: it is still being built or loaded");
+                complain(
+                    "the program has not begun: it is still being built or loaded, or its trace has no reader yet",
+                );
             }
         };
         std::thread::Builder::new().name("hostcall-begin".into()).spawn(watch).map_err(no_watch)?;

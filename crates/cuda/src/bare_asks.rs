@@ -87,6 +87,8 @@ pub struct BareAsks {
     /// The request, and behind it the reply.
     words: PinnedMemory,
     _count: DeviceMemory,
+    /// Questions of a launch; of a loop `None`, which goes on as long as it is told to.
+    kernels: Option<u32>,
     /// The last question that was answered.
     asked: u32,
 }
@@ -112,7 +114,7 @@ impl BareAsks {
         let mut launches: Vec<_> = (0..kernels).map(listed).collect();
         // SAFETY: the kernel has these parameters, and the memory behind them lives as long as the list.
         let list = unsafe { gpu.list(&mut launches) }?;
-        Self::of(gpu, list, words, count)
+        Self::of(gpu, list, words, count, Some(kernels))
     }
 
     /// Makes a loop that goes on as often as the answer says. `None` when the driver has no conditional nodes.
@@ -142,20 +144,31 @@ impl BareAsks {
         let mut launch = Listed { function: &function, blocks, lanes, shared_bytes, arguments, waits: false };
         // SAFETY: the kernel has these parameters, and the memory behind them lives as long as the list.
         unsafe { building.add(inside, &mut None, &mut launch, false) }?;
-        Self::of(gpu, building.list()?, words, count).map(Some)
+        Self::of(gpu, building.list()?, words, count, None).map(Some)
     }
 
-    fn of(gpu: &Arc<Gpu>, list: List, words: PinnedMemory, count: DeviceMemory) -> Result<Self, Error> {
+    fn of(
+        gpu: &Arc<Gpu>,
+        list: List,
+        words: PinnedMemory,
+        count: DeviceMemory,
+        kernels: Option<u32>,
+    ) -> Result<Self, Error> {
         let stream = gpu.take_stream()?;
-        Ok(Self { gpu: gpu.clone(), list, stream, words, _count: count, asked: 0 })
+        Ok(Self { gpu: gpu.clone(), list, stream, words, _count: count, kernels, asked: 0 })
     }
 
-    /// Launches the graph so often, each time waiting for it if `each_waits`, and answers `questions` questions, of which the
-    /// last is told to be the last. Returns how long that took; a thread that answers looks already when it begins.
+    /// Launches a row so often, each time waiting for it if `each_waits`, or a loop once for so many turns, and answers all
+    /// questions. Returns how long that took; a thread that answers looks already when it begins. Not to be called again after an
+    /// error.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn run(&mut self, launches: u32, each_waits: bool, questions: u32) -> Result<Duration, Error> {
+    pub fn run(&mut self, times: u32, each_waits: bool) -> Result<Duration, Error> {
+        let (launches, questions) = match self.kernels {
+            Some(kernels) => (times, times * kernels),
+            None => (1, times),
+        };
         let (looks, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
         let (this, first) = (&*self, self.asked);
         let took = thread::scope(|scope| {

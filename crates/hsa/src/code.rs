@@ -67,6 +67,7 @@ impl Gpu {
                 nothing,
             )
         };
+        // The contained runtime keeps the reason for the thread that loads.
         runtime.check(status, doing).map_err(|error| match runtime.last_failure() {
             Some(reason) => Error { text: format!("{}: {reason}", error.text), ..error },
             None => error,

@@ -718,7 +718,6 @@ fn a_copy_that_is_refused_midway_is_waited_for() {
         if is_behind_a_kernel {
             launch(&queue, &function(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
         }
-        let begin = Instant::now();
         let failed = std::thread::scope(|scope| {
             scope.spawn(let_go_later);
             // SAFETY: the memory is so long, and nobody else has it.
@@ -728,7 +727,6 @@ fn a_copy_that_is_refused_midway_is_waited_for() {
         });
         let failed = failed.expect_err("the third part was refused").to_string();
         assert!(failed.contains("copying 1048576 bytes"), "{failed}");
-        assert!(begin.elapsed() < Duration::from_secs(4), "it waited for what never began");
         drop((module, queue, memory, flag, done));
         wait_while("something is kept", || Arc::strong_count(&gpu) > 1);
         assert_eq!(PART.load(Ordering::Relaxed) % 3, 0);

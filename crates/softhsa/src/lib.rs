@@ -40,7 +40,7 @@
 //! | [`changes`] | waits for signals, doorbells and launches |
 //! | [`memory`] | the map of allocations, and checked access to them |
 //!
-//! An access outside of every allocation, a trap, an unknown or missing instruction stops its launch with a
+//! An access outside of every allocation, a trap, a wave that halts, an unknown or missing instruction stops its launch with a
 //! [`device::Failure`] that names kernel, workgroup, wave, place, instruction and reason. Results are rounded as
 //! MODE says.
 

@@ -152,8 +152,8 @@ pub trait Flush: Send + Sync {
     fn flush(&self);
 }
 
-/// Records the calls of the devices that it is given to. Clones are the same tracer; when the last one is dropped,
-/// what was recorded is written out, and what was lost is said on the standard error unless [`Tracer::finish`] was called.
+/// Records the calls of the devices that it is given to. Clones are the same tracer; when the last one is dropped without
+/// [`Tracer::finish`], what was recorded is written out, and what was lost is said on the standard error.
 #[derive(Clone)]
 pub struct Tracer(Arc<Inner>);
 
@@ -259,7 +259,8 @@ impl Tracer {
         flushes.push(flush);
     }
 
-    /// Ends the recording, of all clones, and waits until what was recorded is written, or until this time is over.
+    /// Ends the recording, of all clones, and waits until what was recorded is written, or until this time is over. What is not
+    /// written by then may never be: no drop waits for it.
     pub fn finish(&self, within: Duration) -> Summary {
         self.0.is_asked.store(true, Ordering::Relaxed);
         self.0.finish(within);

@@ -53,14 +53,14 @@ pub struct Begun {
 /// A kernel of a list may be on its multiprocessors before the one that it follows has ended, on GPUs that can (9.0 and later).
 /// It waits here until that has ended and what it wrote is seen, and only then lets the next one come.
 ///
-/// Where the flags say that the one it follows never stops the stream, it lets the next one come at once, and loads before it
+/// Where the list's address says that the one it follows never stops the stream ([`FOLLOWS_ONE_THAT_NEVER_STOPS`]), it lets the next one come at once, and loads before it
 /// waits. All launches that may stop the stream have ended by then: whatever follows one of these lets nothing come before that
 /// has ended. It is a branch of its own, because kernels that do nothing follow each other as fast as each gets to its loads: in
 /// predicated code the assembler has the addresses read one after the other, and such a kernel takes 4 % longer.
 ///
 /// # Safety
-/// They are the parameters that the host gave the launch: their `stop_at` is as for [`stop_from`], and `list` is 0 or the address
-/// of two words that nobody writes while a launch of the list runs.
+/// They are the parameters that the host gave the launch: their `stop_at` is as for [`stop_from`], and `list` is 0 or, but for
+/// that bit, the address of two words that nobody writes while a launch of the list runs.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 pub unsafe fn begin_launch(params: &LaunchParams) -> Begun {

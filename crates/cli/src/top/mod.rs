@@ -79,7 +79,7 @@ impl Followed {
         let mut is_told = false;
         loop {
             // A pipe is waited for as long as it takes; a file's header is there or not.
-            match telling(waits_to_begin(path), || Self::try_open(path)) {
+            match telling(path, waits_to_begin(path), || Self::try_open(path)) {
                 Ok((followed, _)) => return Ok(followed),
                 Err(failed) if began.elapsed() < LONGEST_BEGIN && failed.may_begin => {
                     if !is_told {

@@ -42,7 +42,8 @@ impl Tracing {
         let mut builder = Tracer::builder();
         if let Some(file) = file {
             // Who writes a pipe waits for its reader.
-            builder = telling(format!("waits for a reader of {}", file.display()), || builder.file(file))?;
+            builder =
+                telling(file, format!("waits for a reader of {}", file.display()), || builder.file(file))?;
         }
         let tracer = (file.is_some() || has_stats).then(|| builder.start()).transpose();
         let tracer = tracer.map_err(|error| match file {
@@ -138,7 +139,7 @@ fn open(path: &Path) -> Result<Reader<File>, Stop> {
         return Err(Stop::Sentence(folder(path)));
     }
     // Who reads a pipe waits for its writer.
-    telling(waits_to_begin(path), || {
+    telling(path, waits_to_begin(path), || {
         let file = File::open(path).map_err(|error| Stop::Sentence(cannot("read", path, error)))?;
         Reader::new(file).map_err(|error| Stop::Sentence(cannot("read", path, error)))
     })

@@ -278,7 +278,7 @@ impl Capture {
         let state = {
             let mut state = lock(&self.state);
             // Another thread may be about to add a node.
-            let broken = state.broken.clone().or(Some(GraphError::NotCapturing { call: "work" }));
+            let broken = Some(GraphError::NotCapturing { call: "work" });
             std::mem::replace(&mut *state, State { has_ended: true, broken, ..State::default() })
         };
         let queues: Vec<_> = state.streams.values().filter_map(|member| member.queue.upgrade()).collect();

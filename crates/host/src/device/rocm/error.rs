@@ -15,7 +15,7 @@ pub enum CodeObjectError {
         /// The file, or "the code object".
         name: String,
     },
-    /// It was built for another device, or is no code object.
+    /// It was built for another device.
     #[error(
         "{name} was built for {built_for}, {}: code objects, cubins and PTX run on the GPU that they were \
          compiled for (with `--offload-arch`, or nvcc's `-arch`), and code for gfx942 on the device of that name too",
