@@ -67,10 +67,16 @@ impl Gpu {
                 nothing,
             )
         };
-        // The contained runtime keeps the reason for the thread that loads.
-        runtime.check(status, doing).map_err(|error| match runtime.last_failure() {
-            Some(reason) => Error { text: format!("{}: {reason}", error.text), ..error },
-            None => error,
+        // Of these the contained runtime noted the reason just now; of others its last failure is a kernel's.
+        let has_reason = matches!(
+            status,
+            sys::HSA_STATUS_ERROR_INVALID_CODE_OBJECT | sys::HSA_STATUS_ERROR_VARIABLE_ALREADY_DEFINED
+        );
+        runtime.check(status, doing).map_err(|error| {
+            match runtime.last_failure().filter(|_| has_reason) {
+                Some(reason) => Error { text: format!("{}: {reason}", error.text), ..error },
+                None => error,
+            }
         })?;
         // SAFETY: as above.
         let status = unsafe { (functions.hsa_executable_freeze)(module.executable, std::ptr::null()) };

@@ -108,10 +108,9 @@ impl Executable {
             return Err(status::FROZEN_EXECUTABLE);
         }
         let device = runtime.gpu(agent)?;
-        Runtime::begin_load();
         let loaded =
             CodeObject::read(bytes).and_then(|object| Loaded::load(device, object)).map_err(|refused| {
-                Runtime::note_refusal(refused.to_string());
+                Runtime::note_failure(refused.to_string());
                 status::INVALID_CODE_OBJECT
             })?;
         runtime.memory.set_owner(loaded.address, agent);
@@ -134,7 +133,7 @@ impl Executable {
         };
         let defined: Vec<_> = kernels.chain(variables).collect();
         if let Some((name, _)) = defined.iter().find(|(name, _)| is_there(name)) {
-            Runtime::note_refusal(format!(
+            Runtime::note_failure(format!(
                 "a code object defines {name}, as another one does that the executable has on this agent"
             ));
             return Err(status::VARIABLE_ALREADY_DEFINED);

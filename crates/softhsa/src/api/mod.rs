@@ -168,9 +168,8 @@ pub unsafe extern "C" fn hsa_status_string(status: Status, text: *mut *const c_c
     }
 }
 
-/// Copies why code was refused that the calling thread loaded last, if it has not asked since. Else copies the text of the last
-/// launch that failed on any device: kernel, place, instruction and reason; or of why the runtime did not start. Returns its
-/// length without the 0 byte, or 0 if nothing has failed. This function is no part of HSA.
+/// Copies the text of the last launch that failed on any device: kernel, place, instruction and reason; or of why the
+/// runtime did not start. Returns its length without the 0 byte, or 0 if nothing has failed. This function is no part of HSA.
 ///
 /// # Safety
 ///

@@ -1,6 +1,5 @@
 //! The runtime's state, from the first `hsa_init` to the last `hsa_shut_down`.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ops::RangeInclusive;
@@ -95,12 +94,6 @@ pub struct Runtime {
 
 static CURRENT: Mutex<(u32, Option<Arc<Runtime>>)> = Mutex::new((0, None));
 static LAST_FAILURE: Mutex<String> = Mutex::new(String::new());
-
-thread_local! {
-    /// Why the code that this thread loaded last was refused, until it asks. Others' launches fail at any time.
-    static REFUSED: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
 static PRINTS_FAILURES: AtomicBool = AtomicBool::new(true);
 
 /// Whether this process was forked from one that was using the runtime. It has none of the runtime's threads, and any lock
@@ -121,15 +114,14 @@ pub fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Returns why the calling thread's code was refused, if it was and the thread has not asked; else the text of the last launch
-/// that failed, or why the runtime did not start.
+/// Returns the text of the last launch that failed, or why the runtime did not start.
 pub fn last_failure() -> String {
     if is_forked() {
         return "this process was forked from one that used the software HSA runtime, whose threads it does not have: \
                 fork before hsa_init, or start another program"
             .to_owned();
     }
-    REFUSED.take().unwrap_or_else(|| lock(&LAST_FAILURE).clone())
+    lock(&LAST_FAILURE).clone()
 }
 
 /// Locks a mutex. A panic elsewhere leaves nothing half done that matters here.
@@ -286,30 +278,15 @@ impl Runtime {
 
     /// Keeps the text of a failure, and prints it unless the client asks for it.
     pub fn note_failure(text: String) {
-        print_failure(&text);
+        if PRINTS_FAILURES.load(Ordering::Relaxed) {
+            eprintln!("softhsa: {text}");
+        }
         *lock(&LAST_FAILURE) = text;
-    }
-
-    /// Keeps for the calling thread why code that it loads is refused, and prints it unless the client asks for it.
-    pub fn note_refusal(text: String) {
-        print_failure(&text);
-        REFUSED.set(Some(text));
-    }
-
-    /// Forgets why code was refused that the calling thread loaded before.
-    pub fn begin_load() {
-        REFUSED.set(None);
     }
 
     /// Leaves it to the client to tell its user of failures, for the rest of the process.
     pub fn keep_failures_unprinted() {
         PRINTS_FAILURES.store(false, Ordering::Relaxed);
-    }
-}
-
-fn print_failure(text: &str) {
-    if PRINTS_FAILURES.load(Ordering::Relaxed) {
-        eprintln!("softhsa: {text}");
     }
 }
 
