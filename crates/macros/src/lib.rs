@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod kernel;
+mod lints;
 mod names;
 mod options;
 mod plain;

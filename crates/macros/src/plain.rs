@@ -1,5 +1,6 @@
 //! `#[derive(Plain)]`.
 
+use crate::lints::allow_deprecated;
 use crate::names::{Names, crate_option};
 use crate::options::Options;
 use hostcall_format::{Format, MAX_ARGUMENTS};
@@ -47,6 +48,7 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
     let check = format.as_ref().map(|format| check_format(&names, name, format, &data.fields)).transpose()?;
     let format = format.map_or(String::new(), |format| format.value());
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
+    let allowed = allow_deprecated(&input);
     let padding = format!(
         "`{text}` has padding, whose bytes would be no value: order the fields by size, the largest \
                            first, and fill what is left with a field such as `reserved: [u8; 4]`"
@@ -60,7 +62,7 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
          above the derive"
     );
     Ok(quote! {
-        #[allow(deprecated, reason = "who has values of it is told")]
+        #allowed
         const _: () = {
             ::core::assert!(::core::mem::size_of::<#name>() == 0 #(+ ::core::mem::size_of::<#types>())*, #padding);
             ::core::assert!(::core::mem::align_of::<#name>() <= #k::BUFFER_ALIGN, #alignment);

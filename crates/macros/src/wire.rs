@@ -1,11 +1,12 @@
 //! `#[derive(Wire)]`.
 
+use crate::lints::allow_deprecated;
 use crate::names::{Names, crate_option};
 use crate::options::Options;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, Result, Type};
+use syn::{Data, DeriveInput, Error, Fields, Ident, Result, Type};
 
 /// The fields of a struct or variant: how they are bound in a pattern and the types in order.
 struct Bound<'a> {
@@ -71,18 +72,6 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// Whether a type, or a part of it, is deprecated. Of others nothing is allowed: a crate may forbid that.
-fn is_deprecated(input: &DeriveInput) -> bool {
-    let is = |attributes: &[Attribute]| attributes.iter().any(|it| it.path().is_ident("deprecated"));
-    let has = |fields: &Fields| fields.iter().any(|field| is(&field.attrs));
-    let in_part = match &input.data {
-        Data::Struct(data) => has(&data.fields),
-        Data::Enum(data) => data.variants.iter().any(|variant| is(&variant.attrs) || has(&variant.fields)),
-        Data::Union(_) => false,
-    };
-    is(&input.attrs) || in_part
-}
-
 pub fn derive(input: DeriveInput) -> Result<TokenStream> {
     let mut options = Options::of_attributes(&input.attrs)?;
     let krate = crate_option(&mut options)?;
@@ -138,8 +127,7 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
         parameter.bounds.push(syn::parse_quote!(#k::Wire));
     }
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
-    let allowed =
-        is_deprecated(&input).then(|| quote!(#[allow(deprecated, reason = "who has values of it is told")]));
+    let allowed = allow_deprecated(&input);
     Ok(quote! {
         #[automatically_derived]
         #allowed

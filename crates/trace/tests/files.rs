@@ -2,13 +2,15 @@
 
 use hostcall_abi::launch::LaunchId;
 use hostcall_trace::{
-    Call, Ending, Event, Follower, Names, OpenError, Reader, Status, StreamFile, Totals, Tracer, Waiting,
+    Call, Ending, Event, Flush, Follower, Names, OpenError, Reader, Status, StreamFile, Totals, Tracer,
+    Waiting,
 };
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::io::{self, Write};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -274,12 +276,28 @@ fn a_file_that_takes_nothing_drops_calls_and_does_not_hold_up_the_end() {
     let summary = tracer.finish(LONG);
     assert!(summary.is_whole);
     assert_eq!(summary.calls + summary.dropped_calls, 20_000);
-    // Nor does the drop, once it was waited for.
-    let (_keeps, waits) = std::sync::mpsc::channel();
-    let tracer = Tracer::builder().writer(Never(waits, false)).start().unwrap();
-    record(&tracer, 10);
-    assert!(!tracer.finish(Duration::from_millis(100)).is_whole);
-    drop(tracer);
+}
+
+/// Whoever asked for the end has waited for it as long as they like: the drop begins no second end, which would wait too.
+#[test]
+fn a_tracer_ends_once() {
+    struct Ends(AtomicUsize);
+    impl Flush for Ends {
+        fn flush(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    for is_asked in [true, false] {
+        let ends = Arc::new(Ends(AtomicUsize::new(0)));
+        let tracer = Tracer::builder().writer(Memory::new(usize::MAX)).start().unwrap();
+        if is_asked {
+            assert!(tracer.finish(LONG).is_whole);
+        }
+        let flush: Weak<Ends> = Arc::downgrade(&ends);
+        tracer.flush_before_end(flush);
+        drop(tracer);
+        assert_eq!(ends.0.load(Ordering::Relaxed), usize::from(!is_asked));
+    }
 }
 
 #[test]
