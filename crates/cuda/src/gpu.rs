@@ -229,19 +229,22 @@ impl Gpu {
         operation: impl FnOnce() -> CUresult,
     ) -> Result<(), Error> {
         if let Some(fault) = self.fault.get() {
-            let text = format!("the GPU cannot be used any more by this process since {}", fault.doing);
-            return Err(Error { doing: doing(), text: format!("{text}: {}", fault.text), ..fault.clone() });
+            return Err(refused_since(fault, doing()));
         }
         let result = {
             let _inside = Inside::enter(self.context.0, &doing)?;
             check(operation(), doing)
         };
-        if let Err(error) = &result
-            && error.is_fault
-        {
+        result.map_err(|error| self.note(error))
+    }
+
+    /// Notes an error after which the driver refuses everything.
+    #[cold]
+    fn note(&self, error: Error) -> Error {
+        if error.is_fault {
             let _ = self.fault.set(error.clone());
         }
-        result
+        error
     }
 
     /// Says whether the driver refuses everything, after a fault.
@@ -251,9 +254,7 @@ impl Gpu {
 
     /// Gives the GPU up after an error of which the driver does not say itself that it is final.
     pub(crate) fn fail(&self, error: Error) -> Error {
-        let error = Error { is_fault: true, ..error };
-        let _ = self.fault.set(error.clone());
-        error
+        self.note(Error { is_fault: true, ..error })
     }
 
     /// Calls the driver, in this GPU's context, to free something: after a fault there is nothing left to free.
@@ -303,6 +304,13 @@ impl Gpu {
     pub(crate) fn give_back_stream(&self, stream: Stream) {
         self.idle().push(stream);
     }
+}
+
+/// What is answered after a fault.
+#[cold]
+fn refused_since(fault: &Error, doing: String) -> Error {
+    let text = format!("the GPU cannot be used any more by this process since {}", fault.doing);
+    Error { doing, text: format!("{text}: {}", fault.text), ..fault.clone() }
 }
 
 /// A context is this thread's current one while it lives. The thread then has the one of before again, as programs that use

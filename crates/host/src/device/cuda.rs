@@ -13,7 +13,6 @@ use hostcall_cuda::{
     Body, Condition, Decide, DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, Listed, MappedFile,
     PinnedMemory,
 };
-use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -397,10 +396,17 @@ unsafe impl Queue for CudaQueue {
         let function = function_of(&self.gpu, dispatch)?;
         let Dispatch { workgroups, lanes, workgroup_bytes, parameters, .. } = *dispatch;
         // The driver copies from here as many bytes as the kernel's parameter has, which is no more: see `Dispatch`.
-        let mut addresses: SmallVec<[*mut c_void; 4]> =
-            parameters.iter().map(|parameter| parameter.as_ptr().cast_mut().cast()).collect();
+        let address = |parameter: &&[u8]| parameter.as_ptr().cast_mut().cast::<c_void>();
+        let (mut few, mut many) = ([std::ptr::null_mut(); 4], Vec::new());
+        let addresses = if parameters.len() <= few.len() {
+            few.iter_mut().zip(parameters).for_each(|(place, parameter)| *place = address(parameter));
+            &mut few[..]
+        } else {
+            many.extend(parameters.iter().map(address));
+            &mut many
+        };
         // SAFETY: by the caller's promise; whoever submits keeps the kernel until it has ended (USERS-KEEP).
-        unsafe { self.queue.launch(function, workgroups, lanes, workgroup_bytes, &mut addresses) }?;
+        unsafe { self.queue.launch(function, workgroups, lanes, workgroup_bytes, addresses) }?;
         Ok(None)
     }
 

@@ -7,7 +7,7 @@ use super::graph::sealed::Sealed;
 use super::graph::{GraphKernel, KernelNode, Node};
 use super::grid::dispatch_workgroup_bytes;
 use super::images::{LoadedKernel, TypedKernel};
-use super::seam::{BackendError, DeviceKind, Kernel as Code, KernelMemory};
+use super::seam::{BackendError, DeviceKind, KernelLimits, KernelMemory, Properties};
 use super::stream::{Launch, Parameters, Parts};
 use super::words::StreamWord;
 use super::{Arguments, Device, Error, Grid, Inner, Stream};
@@ -100,21 +100,20 @@ pub(super) fn kernel_called(name: &str) -> impl fmt::Display {
 /// Refuses a launch of code that was written for `max_lanes` lanes a workgroup, unless that is 0, with so many bytes of
 /// workgroup memory besides what it declares.
 pub(super) fn check_code(
-    core: &Core,
+    properties: &Properties,
     name: &str,
-    code: &dyn Code,
+    limits: &KernelLimits,
     max_lanes: u64,
     grid: &Grid,
     bytes: u32,
 ) -> Result<(), LaunchRefused> {
-    let properties = core.backend.properties();
     grid.check(properties)?;
     let (waves, slots) =
         (grid.workgroup_lanes().div_ceil(properties.wave_size.into()), properties.resident_waves);
     if waves > u64::from(slots) {
         return Err(LaunchRefused::Slots { waves, slots });
     }
-    let (limits, lanes, kernel) = (code.limits(), grid.workgroup_lanes(), || name.to_owned());
+    let (lanes, kernel) = (grid.workgroup_lanes(), || name.to_owned());
     if max_lanes != 0 && lanes > max_lanes {
         return Err(LaunchRefused::KernelLanes { kernel: kernel(), lanes, max: max_lanes });
     }
@@ -179,8 +178,9 @@ pub(super) fn prepare<P>(
 ) -> Result<u32, Error> {
     let LoadedKernel { name, code, info, .. } = kernel;
     let (properties, lanes) = (core.backend.properties(), grid.workgroup_lanes());
-    let workgroup_bytes = dispatch_workgroup_bytes(properties, &code.limits(), info, grid);
-    check_code(core, name, &**code, info.max_lanes, grid, workgroup_bytes)?;
+    let limits = code.limits();
+    let workgroup_bytes = dispatch_workgroup_bytes(properties, &limits, info, grid);
+    check_code(properties, name, &limits, info.max_lanes, grid, workgroup_bytes)?;
     let mut packer = Packer::new(core, parts);
     arguments.pack(&mut packer)?;
     let given = packer.finish()?;

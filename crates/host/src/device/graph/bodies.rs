@@ -12,7 +12,7 @@ use super::replay::NodeOrigin;
 use super::{GraphError, NodeKind, Recorded};
 use crate::device::error::{LaunchFailure, message_of};
 use crate::device::seam::DeviceAddress;
-use crate::device::stream::{Operation, StepControl, StreamQueue, TransferOrigin};
+use crate::device::stream::{Operation, StepControl, StreamQueue, TransferOrigin, Transferring};
 use crate::device::uses::Access;
 use crate::device::{DeviceBuffer, Error};
 use hostcall_device::kernel::Plain;
@@ -225,8 +225,9 @@ impl Bodies<'_> {
             }
             Node::Transfer(transfer) => {
                 let node = TransferOrigin { origin: origin.clone(), next: self.inner.next_sequence() };
-                let operation = Operation::Transfer(transfer.what.clone(), Vec::new(), Some(Box::new(node)));
-                self.inner.push(Vec::new(), operation)?;
+                let what = transfer.what.clone();
+                let transfer = Transferring { what, wanted: Vec::new(), node: Some(node) };
+                self.inner.push(Vec::new(), Operation::Transfer(transfer.into()))?;
             }
             _ => {}
         }

@@ -262,7 +262,8 @@ impl CodeObjectKernel {
         let kernel = || self.name.to_string();
         stream.refuse_captured(|| GraphError::CodeObjectKernel { kernel: kernel() }, "launch")?;
         let memory_bytes = grid.workgroup_memory_bytes;
-        check_code(core, &self.name, &*self.code, 0, &grid, memory_bytes)?;
+        let (properties, limits) = (core.backend.properties(), self.code.limits());
+        check_code(properties, &self.name, &limits, 0, &grid, memory_bytes)?;
         if let Some(takes) = self.parameters.workgroup.filter(|takes| *takes != grid.workgroup_size) {
             let given = grid.workgroup_size;
             return Err(LaunchRefused::WorkgroupSize { kernel: kernel(), takes, given }.into());

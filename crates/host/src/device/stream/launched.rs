@@ -86,6 +86,14 @@ impl LaunchState {
         Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, node, is_captured }
     }
 
+    /// Shares it, in the memory of one that nobody else has any more, if there is one.
+    pub fn shared(self, spare: Option<Arc<Self>>) -> Arc<Self> {
+        let Some(mut spare) = spare else { return Arc::new(self) };
+        let Some(place) = Arc::get_mut(&mut spare) else { return Arc::new(self) };
+        *place = self;
+        spare
+    }
+
     /// For a node of a replay.
     pub fn of_node(node: NodeOrigin, id: LaunchId, sequence: u64, position: u64) -> Self {
         let new = Self::new(node.what().clone(), id, sequence, position);

@@ -27,7 +27,7 @@ mod timeline;
 mod wait;
 
 pub use launched::{Launch, LaunchOutcome};
-pub(crate) use operation::{Operation, Parameters, Parts, Transfer, TransferOrigin};
+pub(crate) use operation::{Operation, Parameters, Parts, Transfer, TransferOrigin, Transferring};
 pub(crate) use queue::StreamQueue;
 pub(crate) use reaper::{Reaper, ReaperThread};
 pub(crate) use step::StepControl;
@@ -118,7 +118,8 @@ impl Stream {
             return capture.add(&self.queue, Node::Transfer(checked.into()));
         }
         let Checked { what, wanted, .. } = checked;
-        self.queue.push(Vec::new(), Operation::Transfer(what, wanted, None)).map(drop)
+        let transfer = Transferring { what, wanted, node: None };
+        self.queue.push(Vec::new(), Operation::Transfer(transfer.into())).map(drop)
     }
 
     /// Copies a buffer's values to the host, in the stream's order.
@@ -130,9 +131,9 @@ impl Stream {
         self.refuse_captured(|| GraphError::Read, "read")?;
         let bytes = from.bytes().len();
         let to = Arc::new(Readable { staging: self.core().staging(bytes)?, refused: OnceLock::new() });
-        let transfer = Transfer::Read { to: to.clone(), from: from.address(), bytes };
-        let operation = Operation::Transfer(transfer, vec![from.wanted(Access::Read)], None);
-        let position = self.queue.push(Vec::new(), operation)?;
+        let what = Transfer::Read { to: to.clone(), from: from.address(), bytes };
+        let transfer = Transferring { what, wanted: vec![from.wanted(Access::Read)], node: None };
+        let position = self.queue.push(Vec::new(), Operation::Transfer(transfer.into()))?;
         let (queue, len) = (self.queue.clone(), from.len());
         Ok(Readback { queue, position, memory: to, len, values: PhantomData })
     }

@@ -34,12 +34,18 @@ pub(crate) struct Parts {
     pub wanted: AllWanted,
     /// What else must live until it has ended.
     pub keep: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Memory of a launch that is over, for the next one's.
+    pub spare_state: Option<Arc<LaunchState>>,
 }
 
 impl Parts {
-    /// Forgets the launch, and gives back what memory it took besides this.
-    pub fn clear(&mut self) {
+    /// Forgets the launch, and gives back what memory it took besides this and its state's.
+    pub fn clear(&mut self, mut state: Arc<LaunchState>) {
         let Self { kernel, parameters, wanted, keep, by_address, hidden, runs_to_end, .. } = self;
+        if let Some(LaunchState { node, .. }) = Arc::get_mut(&mut state) {
+            *node = None;
+            self.spare_state = Some(state);
+        }
         *kernel = None;
         (*by_address, *runs_to_end) = (false, false);
         *hidden = HiddenParameters::default();
@@ -53,11 +59,14 @@ impl Parts {
     }
 }
 
+/// As many parameters as most kernels have, and two to spare.
+const FEW_PARAMETERS: usize = 4;
+
 /// A kernel's parameters as their bytes. As many as most launches have need no memory of their own.
 #[derive(Default)]
 pub(crate) struct Parameters {
     pub bytes: SmallVec<[u8; 256]>,
-    ends: SmallVec<[usize; 4]>,
+    ends: SmallVec<[usize; FEW_PARAMETERS]>,
 }
 
 impl Parameters {
@@ -83,13 +92,15 @@ impl Parameters {
     }
 
     /// Returns each parameter's bytes.
-    pub fn slices(&self) -> SmallVec<[&[u8]; 4]> {
-        let (mut slices, mut start) = (SmallVec::new(), 0);
-        for &end in &self.ends {
-            slices.push(&self.bytes[start..end]);
-            start = end;
+    pub fn slices(&self) -> SmallVec<[&[u8]; FEW_PARAMETERS]> {
+        let (mut start, count) = (0, self.ends.len());
+        let slices = self.ends.iter().map(|&end| &self.bytes[std::mem::replace(&mut start, end)..end]);
+        if count > FEW_PARAMETERS {
+            return slices.collect();
         }
-        slices
+        let mut few = [[].as_slice(); FEW_PARAMETERS];
+        few.iter_mut().zip(slices).for_each(|(place, slice)| *place = slice);
+        SmallVec::from_buf_and_len(few, count)
     }
 }
 
@@ -156,14 +167,14 @@ impl Listed {
     }
 }
 
-/// An operation of a stream.
+/// An operation of a stream. All but launches are behind pointers, so that a launch moves no more than its own.
 pub(crate) enum Operation {
     Launch(Dispatched),
     List(Box<Listed>),
-    Transfer(Transfer, Vec<Wanted>, Option<Box<TransferOrigin>>),
+    Transfer(Box<Transferring>),
     HostFunction(Box<dyn FnOnce() + Send>),
     /// What the host does of a graph's replay.
-    Step(Step),
+    Step(Box<Step>),
     /// The end of a graph's replay: nothing but what it keeps.
     ReplayEnd(ReplayHold),
     Record(Arc<OnceLock<Arc<dyn Mark>>>),
@@ -199,7 +210,7 @@ impl Operation {
     pub fn wanted(&self) -> &[Wanted] {
         match self {
             Operation::Launch(launch) => &launch.parts.wanted,
-            Operation::Transfer(_, wanted, _) => wanted,
+            Operation::Transfer(transfer) => &transfer.wanted,
             // What a replay uses is entered for all of it at once.
             Operation::List(_)
             | Operation::HostFunction(_)
@@ -209,6 +220,13 @@ impl Operation {
             | Operation::Wait => &[],
         }
     }
+}
+
+/// A copy or a fill that was put on a stream.
+pub(crate) struct Transferring {
+    pub what: Transfer,
+    pub wanted: Vec<Wanted>,
+    pub node: Option<TransferOrigin>,
 }
 
 /// The graph's node that a copy or a fill is.
@@ -235,10 +253,7 @@ pub(super) enum Before {
 pub(super) enum Kept {
     Launch(Dispatched),
     List(Box<Listed>),
-    Transfer {
-        _memory: Transfer,
-        _wanted: Vec<Wanted>,
-    },
+    Transfer(Box<Transferring>),
     /// A host function that was not called.
     Function {
         _function: Box<dyn FnOnce() + Send>,

@@ -69,7 +69,7 @@ impl InFlight {
             Kept::Function { .. } | Kept::ReplayEnd { .. } => true,
             Kept::Step { _run, .. } => _run.is_some(),
             // What a list uses is kept by the replay's end, which comes later.
-            Kept::List(_) | Kept::Transfer { .. } | Kept::Nothing => false,
+            Kept::List(_) | Kept::Transfer(_) | Kept::Nothing => false,
         }
     }
 }
@@ -227,16 +227,17 @@ impl StreamQueue {
     /// Puts an operation on the stream, after `before` and what conflicts with what it uses. Returns its position.
     pub fn push(&self, before: Vec<Point>, operation: Operation) -> Result<u64, Error> {
         let mut pushing = lock(&self.pushing);
-        self.push_locked(&mut pushing, before, operation)
+        self.check_open()?;
+        Ok(self.push_locked(&mut pushing, before, operation))
     }
 
+    /// Does so for whoever found the device open: one that was closed since drops the operation.
     pub(super) fn push_locked(
         &self,
         pushing: &mut Pushing,
         mut before: Vec<Point>,
         operation: Operation,
-    ) -> Result<u64, Error> {
-        self.check_open()?;
+    ) -> u64 {
         let position = pushing.position + 1;
         if !self.is_inner && !operation.wanted().is_empty() {
             let requests: SmallVec<[Request<'_>; 4]> =
@@ -250,7 +251,7 @@ impl StreamQueue {
             false => self.not_awaited(pushing, position, before, operation.is_of_host()),
         };
         self.give([Waiting { position, before, operation }]);
-        Ok(position)
+        position
     }
 
     /// What the operation at `position` has to wait for of `before`, as the device or the host waits for it.
@@ -303,8 +304,14 @@ impl StreamQueue {
     /// Adds operations whose positions were given out, and gives the device what it takes.
     pub(super) fn give(&self, operations: impl IntoIterator<Item = Waiting>) {
         let mut state = lock(&self.state);
-        state.waiting.extend(operations);
+        // Those that wait go first.
         self.pump(&mut state);
+        for next in operations {
+            let left = if state.waiting.is_empty() { self.take(&mut state, next) } else { Some(next) };
+            if let Some(left) = left {
+                state.waiting.push_back(left);
+            }
+        }
         let is_left = !state.waiting.is_empty();
         drop(state);
         self.reaper().note_work(is_left);
@@ -355,15 +362,9 @@ impl StreamQueue {
         let position = pushing.position + 1;
         let is_foreign = parts.runs_to_end;
         let new = LaunchState::new(kernel, id, sequence, position);
-        let state = Arc::new(LaunchState { is_foreign, node, ..new });
+        let state = LaunchState { is_foreign, node, ..new }.shared(parts.spare_state.take());
         let dispatched = Dispatched { parts, state: state.clone() };
-        let pushed = self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
-        if let Err(error) = pushed {
-            // The device was closed in between.
-            self.device.server.end(id);
-            self.device.origins.leave(id);
-            return Err(error);
-        }
+        self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         drop(pushing);
         if sequence.is_multiple_of(LAUNCHES_A_SETTLE) {
             self.settle(Patience::None);

@@ -1,7 +1,7 @@
 //! Replays of graphs as work of a stream: one unit of operations in a row.
 
 use super::launched::LaunchState;
-use super::operation::{Dispatched, Listed, Operation, TransferOrigin};
+use super::operation::{Dispatched, Listed, Operation, TransferOrigin, Transferring};
 use super::queue::{LAUNCHES_A_SETTLE, StreamQueue, Waiting, lock};
 use super::settle::Patience;
 use super::step::Step;
@@ -79,8 +79,9 @@ impl Unit<'_> {
                 Operation::Launch(Dispatched { parts, state: state(id, self.sequence) })
             }
             Node::Transfer(transfer) => {
-                let node = TransferOrigin { origin, next: self.sequence + 1 };
-                Operation::Transfer(transfer.what.clone(), Vec::new(), Some(Box::new(node)))
+                let node = Some(TransferOrigin { origin, next: self.sequence + 1 });
+                let transfer = Transferring { what: transfer.what.clone(), wanted: Vec::new(), node };
+                Operation::Transfer(transfer.into())
             }
             // A plan has a graph's nodes in its place.
             Node::Empty | Node::Graph(_) => Operation::Wait,
@@ -93,7 +94,7 @@ impl Unit<'_> {
                     Some(stream) => run_step(&plan, &plan.nodes[at], &origin, control, &stream),
                     None => Ok(()),
                 };
-                Operation::Step(Step { state, inner, run: Box::new(run) })
+                Operation::Step(Step { state, inner, run: Box::new(run) }.into())
             }
         };
         self.operations.push((position, operation));

@@ -129,8 +129,8 @@ impl StreamQueue {
         for flying in ended.into_iter().flatten() {
             // The last reference to a user's value may be here.
             let clear = || match flying.kept {
-                Kept::Launch(Dispatched { mut parts, .. }) if spare.len() < MOST_SPARE => {
-                    parts.clear();
+                Kept::Launch(Dispatched { mut parts, state }) if spare.len() < MOST_SPARE => {
+                    parts.clear(state);
                     spare.push(parts);
                 }
                 kept => drop(kept),

@@ -4,7 +4,7 @@
 //! need is `#[cold]` or `#[inline(never)]` here, and the code that they do need fits in fewer of the caches' lines.
 #![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
-use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer, TransferOrigin};
+use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer};
 use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting, lock};
 use super::settle::Patience;
 use super::step::{Step, StepControl};
@@ -30,45 +30,51 @@ impl StreamQueue {
     /// Gives the device what it takes of the operations that wait.
     pub(super) fn pump(&self, state: &mut State) {
         self.count(state);
-        while !state.in_host_function {
-            let Some(next) = state.waiting.front_mut() else { return };
-            let position = next.position;
-            if self.dead.get().is_some() || self.device.core.closed.load(Ordering::SeqCst) {
-                self.drop_next(state);
-                continue;
-            }
-            if !next.before.is_empty() && self.is_held_back(&mut next.before) {
+        while let Some(next) = state.waiting.pop_front() {
+            if let Some(next) = self.take(state, next) {
+                state.waiting.push_front(next);
                 return;
-            }
-            let sequence = next.operation.last_sequence();
-            let is_of_host = next.operation.is_of_host();
-            if !is_of_host
-                && let (Some(sequence), Some(stop)) = (sequence, state.stop)
-                && sequence >= stop
-            {
-                self.drop_next(state);
-                continue;
-            }
-            if is_of_host {
-                if !self.begin_host_function(state) {
-                    return;
-                }
-                continue;
-            }
-            let own = state.submitted - state.counted;
-            let all = self.reaper().with_device.load(Ordering::Relaxed);
-            if own >= OPERATIONS_A_QUEUE || (all >= OPERATIONS_A_DEVICE && own >= ALWAYS) {
-                self.signal(state);
-                return;
-            }
-            let next = state.waiting.pop_front().expect("it was there");
-            self.submit(state, next);
-            let wanted = self.wanted.load(Ordering::SeqCst);
-            let is_wanted = wanted == position || wanted > state.signalled && state.waiting.is_empty();
-            if is_wanted || state.submitted - state.signalled >= SIGNAL_EVERY {
-                self.signal(state);
             }
         }
+    }
+
+    /// Gives the device the operation that is next, or drops it, or begins it. Returns it if it has to wait.
+    pub(super) fn take(&self, state: &mut State, mut next: Waiting) -> Option<Waiting> {
+        if state.in_host_function {
+            return Some(next);
+        }
+        if self.dead.get().is_some() || self.device.core.closed.load(Ordering::SeqCst) {
+            self.drop_next(state, next);
+            return None;
+        }
+        if !next.before.is_empty() && self.is_held_back(&mut next.before) {
+            return Some(next);
+        }
+        if next.operation.is_of_host() {
+            return self.begin_host_function(state, next);
+        }
+        let sequence = next.operation.last_sequence();
+        if let (Some(sequence), Some(stop)) = (sequence, state.stop)
+            && sequence >= stop
+        {
+            self.drop_next(state, next);
+            return None;
+        }
+        let own = state.submitted - state.counted;
+        let all = self.reaper().with_device.load(Ordering::Relaxed);
+        if own >= OPERATIONS_A_QUEUE || (all >= OPERATIONS_A_DEVICE && own >= ALWAYS) {
+            self.signal(state);
+            return Some(next);
+        }
+        state.taken = sequence.unwrap_or(state.taken);
+        let position = next.position;
+        self.submit(state, next);
+        let wanted = self.wanted.load(Ordering::SeqCst);
+        let is_wanted = wanted == position || wanted > state.signalled && state.waiting.is_empty();
+        if is_wanted || state.submitted - state.signalled >= SIGNAL_EVERY {
+            self.signal(state);
+        }
+        None
     }
 
     /// Says whether an operation stays with the host, and forgets what it need not wait for any more.
@@ -108,40 +114,28 @@ impl StreamQueue {
     /// Submits one operation, which is counted whether the device takes it or not.
     pub(super) fn submit(&self, state: &mut State, next: Waiting) {
         let Waiting { position, before, operation } = next;
-        let (mut running, mut node) = (AllRunning::new(), None);
+        let mut running = AllRunning::new();
         let submitted =
             self.wait_before(&before).and_then(|()| self.submit_operation(&operation, &mut running));
         self.note_submitted(state, position);
-        if let Some(sequence) = operation.last_sequence() {
-            state.taken = sequence;
-        }
         let kept = match operation {
             Operation::Launch(launch) => Kept::Launch(launch),
             Operation::List(list) => Kept::List(list),
-            Operation::Transfer(transfer, wanted, of) => {
-                node = of;
-                Kept::Transfer { _memory: transfer, _wanted: wanted }
-            }
+            Operation::Transfer(transfer) => Kept::Transfer(transfer),
             Operation::ReplayEnd(hold) => Kept::ReplayEnd { _hold: hold },
             Operation::HostFunction(_) | Operation::Step(_) | Operation::Record(_) | Operation::Wait => {
                 Kept::Nothing
             }
         };
         if let Err(error) = submitted {
-            self.note_refused(state, &kept, node, error);
+            self.note_refused(state, &kept, error);
         }
         state.in_flight.push_back(InFlight { position, kept, running });
     }
 
     /// Notes that the device did not take an operation.
     #[cold]
-    fn note_refused(
-        &self,
-        state: &mut State,
-        kept: &Kept,
-        node: Option<Box<TransferOrigin>>,
-        error: BackendError,
-    ) {
+    fn note_refused(&self, state: &mut State, kept: &Kept, error: BackendError) {
         let launch = match kept {
             Kept::Launch(launch) => Some(&launch.state),
             Kept::List(list) => Some(&list.first),
@@ -155,13 +149,15 @@ impl StreamQueue {
                     state.stop_from(launch.sequence);
                 }
             }
-            Kept::Transfer { .. } if let Some(node) = node => {
+            Kept::Transfer(transfer) if let Some(node) = &transfer.node => {
                 let failed = node.origin.fail(NodeFailure::Device(error.clone()));
                 state.failed.get_or_insert(failed);
                 state.stop_from(node.next);
             }
             kept => {
-                if let Kept::Transfer { _memory: Transfer::Read { to, .. }, .. } = kept {
+                if let Kept::Transfer(transfer) = kept
+                    && let Transfer::Read { to, .. } = &transfer.what
+                {
                     let _ = to.refused.set(error.clone());
                 }
                 state.failed.get_or_insert(error.clone().into());
@@ -245,11 +241,11 @@ impl StreamQueue {
                 }
                 Ok(())
             }
-            Operation::Transfer(transfer, ..) if transfer.bytes() == 0 => Ok(()),
+            Operation::Transfer(transfer) if transfer.what.bytes() == 0 => Ok(()),
             // SAFETY: the parts lie in buffers and pinned memory that are kept until the operation is settled, by its `Kept` or,
             // of a node, by PLAN; and the device's order keeps others away.
-            Operation::Transfer(transfer, ..) => unsafe {
-                match transfer {
+            Operation::Transfer(transfer) => unsafe {
+                match &transfer.what {
                     Transfer::Write { to, from, bytes } => {
                         queue.write(*to, from.host_address().as_ptr(), *bytes)
                     }
@@ -283,10 +279,10 @@ impl StreamQueue {
         }
     }
 
-    /// Drops the next operation without doing it: the stream was stopped, or the device closed or failed.
+    /// Drops the operation that is next without doing it: the stream was stopped, or the device closed or failed.
     #[cold]
-    pub(super) fn drop_next(&self, state: &mut State) {
-        let Some(Waiting { position, before, operation }) = state.waiting.pop_front() else { return };
+    fn drop_next(&self, state: &mut State, next: Waiting) {
+        let Waiting { position, before, operation } = next;
         if self.dead.get().is_none()
             && let Err(error) = self.wait_before(&before)
         {
@@ -307,9 +303,9 @@ impl StreamQueue {
         let kept = match operation {
             Operation::Launch(launch) => Kept::Launch(launch),
             Operation::List(list) => Kept::List(list),
-            Operation::Step(Step { state, run, .. }) => Kept::Step { state, _run: Some(run) },
+            Operation::Step(step) => Kept::Step { state: step.state, _run: Some(step.run) },
             Operation::ReplayEnd(hold) => Kept::ReplayEnd { _hold: hold },
-            Operation::Transfer(transfer, wanted, _) => Kept::Transfer { _memory: transfer, _wanted: wanted },
+            Operation::Transfer(transfer) => Kept::Transfer(transfer),
             // A user's value: dropped when it is settled, under no lock.
             Operation::HostFunction(function) => Kept::Function { _function: function },
             Operation::Record(_) | Operation::Wait => Kept::Nothing,
@@ -324,33 +320,31 @@ impl StreamQueue {
         }
     }
 
-    /// Begins the host function that is next, once everything before it is settled. Returns whether it was begun or
-    /// skipped.
+    /// Begins the host function that is next, or skips it, once everything before it is settled. Returns it before that.
     #[inline(never)]
-    pub(super) fn begin_host_function(&self, state: &mut State) -> bool {
-        let position = state.waiting.front().map_or(0, |next| next.position);
+    fn begin_host_function(&self, state: &mut State, next: Waiting) -> Option<Waiting> {
+        let position = next.position;
         if self.settled.load(Ordering::Acquire) + 1 < position {
             self.wanted.fetch_max(position - 1, Ordering::SeqCst);
             self.signal(state);
-            return false;
+            return Some(next);
         }
         // A launch that was cancelled before its turn stops what is behind it only, and a step also itself.
-        let step = state.waiting.front().and_then(|next| next.operation.launch());
-        let last = step.map_or(state.taken, |step| step.sequence);
+        let last = next.operation.launch().map_or(state.taken, |step| step.sequence);
         if state.stop.is_some_and(|stop| stop <= last) {
-            self.drop_next(state);
-            return true;
+            self.drop_next(state, next);
+            return None;
         }
-        let (work, step): (Box<dyn FnOnce() -> Result<(), Error> + Send>, _) = match state.waiting.pop_front()
-        {
-            Some(Waiting { operation: Operation::HostFunction(function), .. }) => {
+        let (work, step): (Box<dyn FnOnce() -> Result<(), Error> + Send>, _) = match next.operation {
+            Operation::HostFunction(function) => {
                 let work = move || {
                     function();
                     Ok(())
                 };
                 (Box::new(work), None)
             }
-            Some(Waiting { operation: Operation::Step(Step { state: step, inner, run }), .. }) => {
+            Operation::Step(step) => {
+                let Step { state: step, inner, run } = *step;
                 state.taken = step.sequence;
                 let control = Arc::new(StepControl::new(&step, inner));
                 state.step = Some(control.clone());
@@ -361,7 +355,7 @@ impl StreamQueue {
                 };
                 (Box::new(work), Some(step))
             }
-            _ => return false,
+            _ => unreachable!("the device does the others"),
         };
         state.in_host_function = true;
         let stream = self.this.upgrade().expect("it is borrowed");
@@ -398,7 +392,7 @@ impl StreamQueue {
             drop(state);
             stream.progressed();
         }));
-        true
+        None
     }
 
     /// For the reaper: submits what can be, asks for a signal of all that is with the device, and settles what has ended.
