@@ -95,6 +95,27 @@ fn values_without_bytes_are_counted() {
     assert_eq!(stream.read(&values.part(1..3).unwrap()).unwrap().wait().unwrap(), [Empty {}; 2]);
 }
 
+#[derive(Clone, Copy, Plain)]
+#[repr(C, align(64))]
+struct Wide {
+    values: [u64; 8],
+}
+
+#[kernel]
+fn add_to_wide(_: &Lane, wide: Wide, out: &Global<u64>, more: u32) {
+    out.set(wide.values[7] + u64::from(more));
+}
+
+/// A block of arguments is as long as the struct that it is, whose size is a multiple of its largest argument's alignment.
+#[test]
+fn arguments_of_large_alignment_are_followed_by_others() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let out = device.alloc_zeroed::<u64>(1).unwrap();
+    add_to_wide.launch(&stream, Grid::new(1, 1), (Wide { values: [40; 8] }, &out, 2)).unwrap();
+    assert_eq!(out.read().unwrap(), [42]);
+}
+
 /// What conflicts waits: a kernel of another stream, a write and a read of the host's (S5).
 #[test]
 fn conflicts_are_put_in_order() {

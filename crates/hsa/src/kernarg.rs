@@ -15,8 +15,16 @@ const SLOT_BYTES: usize = 1024;
 /// Bytes of a slab.
 const SLAB_BYTES: usize = 256 << 10;
 
-/// What arguments that are passed by address are aligned to.
+/// What arguments that are passed by address are aligned to at least, and at most.
 const ALIGN: usize = 16;
+const MOST_ALIGN: usize = 256;
+
+/// Returns where an argument that is passed by address begins behind so many bytes. Its type is not known here; but its size is
+/// a multiple of what it is aligned to.
+fn begin_behind(end: usize, argument: &[u8]) -> usize {
+    let align = 1 << argument.len().trailing_zeros().clamp(ALIGN.ilog2(), MOST_ALIGN.ilog2());
+    end.next_multiple_of(align)
+}
 
 /// Memory for the segments of a GPU's dispatches.
 #[derive(Default)]
@@ -97,16 +105,17 @@ pub(crate) fn fill(
     }
     let by_address = if launch.by_address { launch.arguments } else { &[] };
     let behind = (function.kernarg_bytes() as usize).next_multiple_of(ALIGN);
-    let bytes = by_address.iter().fold(behind, |end, argument| end + argument.len().next_multiple_of(ALIGN));
+    let bytes = by_address.iter().fold(behind, |end, argument| begin_behind(end, argument) + argument.len());
     let segment = gpu.segments.take(gpu, bytes.max(ALIGN))?;
     let mut contents = vec![0u8; bytes];
     let mut at = behind;
     for (argument, given) in function.own_arguments().zip(launch.arguments) {
         if launch.by_address {
+            at = begin_behind(at, given);
             let address = segment.start().addr().get() as u64 + at as u64;
             put(&mut contents, argument, &address.to_le_bytes());
             contents[at..at + given.len()].copy_from_slice(given);
-            at += given.len().next_multiple_of(ALIGN);
+            at += given.len();
         } else {
             put(&mut contents, argument, given);
         }

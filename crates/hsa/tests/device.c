@@ -32,6 +32,9 @@ KERNEL wait_for(u64 *flag, u64 *done) {
 /* Takes the address of its argument. */
 KERNEL by_address(u64 *const *to, const u64 *value) { **to = *value; }
 
+/* Where the second argument lies, by address as well. */
+KERNEL place_of(u64 *const *to, const void *value) { **to = (u64)value; }
+
 KERNEL write_to(u64 *to) { *to = 1; }
 
 /* Changes a part of its queue's record: `base_address` and what is behind it, as far as the indices. */

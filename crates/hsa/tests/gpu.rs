@@ -252,6 +252,29 @@ fn arguments_by_address_are_kept() {
     assert_eq!(values(&memory, &gpu), (0..600).collect::<Vec<u64>>());
 }
 
+/// Kernels take what they are given by address as a value of its type, which may be aligned to as much as its size says.
+#[test]
+fn arguments_by_address_are_aligned() {
+    let gpu = open();
+    let (module, queue) = (load(&gpu), gpu.queue());
+    let function = function(&module, "place_of");
+    let lengths = [8usize, 24, 64, 96, 256, 320, 1024, 2048];
+    let memory = gpu.allocate(8 * lengths.len()).unwrap();
+    for (at, length) in lengths.into_iter().enumerate() {
+        let to = memory.address() + at as u64 * 8;
+        let (to, value) = (to.to_le_bytes(), vec![0; length]);
+        let arguments = [&to[..], &value];
+        let launch = Launch { by_address: true, ..launch_of(&function, ONE, &arguments) };
+        // SAFETY: the arguments are the kernel's, by address.
+        unsafe { queue.launch(&launch) }.unwrap();
+    }
+    finish(&queue, 1).unwrap();
+    for (length, place) in lengths.into_iter().zip(values(&memory, &gpu)) {
+        let align = 1 << length.trailing_zeros().clamp(4, 8);
+        assert!(place != 0 && place.is_multiple_of(align), "{length} bytes at {place:#x}");
+    }
+}
+
 #[test]
 fn a_kernel_that_waits_holds_up_nobody_else() {
     let gpu = open();

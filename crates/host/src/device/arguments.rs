@@ -90,6 +90,8 @@ pub struct Packer<'d> {
     parts: &'d mut Parts,
     /// Where the argument block begins in the parameters' bytes.
     start: usize,
+    /// The largest alignment of an argument, at least 8: the block's size is a multiple of it, as a struct's is.
+    block_align: usize,
     /// The arguments that want `parts.wanted`.
     wanted_by: SmallVec<[usize; 4]>,
 }
@@ -98,7 +100,7 @@ impl<'d> Packer<'d> {
     /// For a launch on this device, behind the parameters that `parts` has.
     pub(crate) fn new(core: &'d Arc<Core>, parts: &'d mut Parts) -> Self {
         let start = parts.parameters.bytes.len();
-        Self { core, argument: 0, parts, start, wanted_by: SmallVec::new() }
+        Self { core, argument: 0, parts, start, block_align: 8, wanted_by: SmallVec::new() }
     }
 
     /// Keeps something until the launch has ended.
@@ -174,6 +176,7 @@ impl<'d> Packer<'d> {
     }
 
     fn align(&mut self, align: usize) {
+        self.block_align = self.block_align.max(align);
         let used = self.parts.parameters.bytes.len() - self.start;
         self.add_zeros(used.next_multiple_of(align) - used);
     }
@@ -193,7 +196,7 @@ impl<'d> Packer<'d> {
 
     /// Ends the argument block and returns its bytes' count. Refuses a launch that would write what it reads plainly.
     pub(crate) fn finish(mut self) -> Result<u64, Error> {
-        self.align(8);
+        self.align(self.block_align);
         let Parts { parameters, wanted, .. } = self.parts;
         parameters.end();
         for (at, one) in wanted.iter().enumerate() {
