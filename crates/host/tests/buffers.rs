@@ -1,6 +1,6 @@
 //! Buffers and streams on the software device: order, parts, copies, fills, host functions, events, and what is refused.
 
-use hostcall::device::{BoundsError, Error, LaunchRefused, SoftwareDeviceConfig, software_backend};
+use hostcall::device::{BoundsError, Error, LaunchFailure, LaunchRefused, SoftwareDeviceConfig, software_backend};
 use hostcall::hostcall_device::{Global, Lane, Plain, kernel};
 use hostcall::{Device, Grid, Hostcall, LaunchKernel};
 use std::sync::Arc;
@@ -274,6 +274,35 @@ fn a_host_function_that_panics_is_told_of() {
     assert!(matches!(stream.synchronize(), Err(Error::HostFunction { .. })));
     stream.host_function(|| ()).unwrap();
     stream.synchronize().unwrap();
+}
+
+/// What a host function has that is not called may take its time when it is dropped, as a stream does: time limits are kept
+/// meanwhile.
+#[test]
+fn a_stream_that_a_skipped_host_function_has_holds_nothing_up() {
+    let device = cpu();
+    let (stopped, waiting) = (device.stream().unwrap(), device.stream().unwrap());
+    let gate = device.alloc_zeroed::<u32>(1).unwrap();
+    let values = device.alloc_zeroed::<u32>(1).unwrap();
+    assert!(fail.launch(&stopped, Grid::new(1, 1), ()).unwrap().wait().is_err());
+    let launch = add_after.launch(&waiting, Grid::new(1, 1), (&gate, &values, 1)).unwrap();
+    let other = device.stream().unwrap();
+    let never = device.alloc_zeroed::<u32>(1).unwrap();
+    let limited = add_after.launch(&other, Grid::new(1, 1), (&never, &never, 1)).unwrap();
+    stopped.host_function(move || drop(waiting)).unwrap();
+    // The stream is being dropped now, most likely.
+    std::thread::sleep(Duration::from_millis(50));
+    limited.cancel_after(Duration::from_millis(1));
+    let ended = limited.wait_for(Duration::from_secs(30));
+    assert!(gate.write_now(&[1]).unwrap());
+    assert!(never.write_now(&[1]).unwrap());
+    let failure = |error: Error| match error {
+        Error::Launch { failure, .. } => failure,
+        other => panic!("{other}"),
+    };
+    assert_eq!(failure(ended.unwrap_err()), LaunchFailure::TimedOut);
+    launch.wait().unwrap();
+    assert!(stopped.synchronize().is_err() && other.synchronize().is_err());
 }
 
 #[test]

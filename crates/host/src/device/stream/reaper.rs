@@ -1,5 +1,5 @@
 //! A device's reaper: a thread that submits what its streams hold back, settles what nobody waits for, and ends launches
-//! whose time is up; and the threads of host functions.
+//! whose time is up; and the threads of host functions, which also drop users' values that the reaper settles.
 
 use super::launched::LaunchState;
 use super::queue::StreamQueue;
@@ -28,7 +28,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// Looks without anything to do after which the thread sleeps until there is something.
 const LOOKS_BEFORE_SLEEP: u32 = 50;
 
-/// Most threads of host functions; more of them than that wait for each other.
+/// Most threads of host functions; more of them than that wait for each other, as do values that are dropped.
 pub(crate) const HOST_FUNCTION_THREADS: usize = 64;
 
 /// How long a thread of host functions waits for another one.

@@ -36,6 +36,24 @@ pub(super) enum Patience {
 impl StreamQueue {
     /// Does what follows from what has ended: takes posts, notes how launches ended, drops what they kept.
     pub(super) fn settle(&self, patience: Patience) {
+        self.settle_and(patience, |ended| self.clear(ended.into_iter().flatten()));
+    }
+
+    /// For the reaper: settles what has ended. Code of the user's runs when a user's values are dropped, which may wait for what
+    /// nobody but the reaper ends: so they are dropped on a thread of host functions.
+    pub(super) fn settle_for_reaper(&self) {
+        self.settle_and(Patience::Short, |ended| {
+            let (values, others): (Vec<_>, Vec<_>) =
+                ended.into_iter().flatten().partition(InFlight::has_values);
+            self.clear(others);
+            if !values.is_empty() {
+                let stream = self.this.upgrade().expect("it is borrowed");
+                self.reaper().run(Box::new(move || stream.clear(values)));
+            }
+        });
+    }
+
+    fn settle_and(&self, patience: Patience, clear: impl FnOnce(Vec<Vec<InFlight>>)) {
         if self.settled.load(Ordering::Acquire) >= self.reached().min(lock(&self.state).submitted) {
             return;
         }
@@ -53,7 +71,7 @@ impl StreamQueue {
         let Some(reached) = self.take_posts(&mut settling, patience) else { return };
         let ended = self.take_ended(&mut settling, reached, patience);
         drop(settling);
-        self.clear(ended);
+        clear(ended);
         {
             // What waited for this to be settled, such as a host function.
             let mut state = lock(&self.state);
@@ -124,9 +142,9 @@ impl StreamQueue {
     }
 
     /// Drops what had been kept for these, and keeps the memory of launches for later ones.
-    fn clear(&self, ended: Vec<Vec<InFlight>>) {
+    fn clear(&self, ended: impl IntoIterator<Item = InFlight>) {
         let mut spare = Vec::new();
-        for flying in ended.into_iter().flatten() {
+        for flying in ended {
             // The last reference to a user's value may be here.
             let clear = || match flying.kept {
                 Kept::Launch(Dispatched { mut parts, state }) if spare.len() < MOST_SPARE => {

@@ -6,7 +6,6 @@
 
 use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer};
 use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting, lock};
-use super::settle::Patience;
 use super::step::{Step, StepControl};
 use crate::device::error::{Error, LaunchFailure, message_of};
 use crate::device::graph::{ListedRow, NodeFailure};
@@ -403,7 +402,7 @@ impl StreamQueue {
         let waiting = !state.waiting.is_empty() || state.in_host_function;
         let in_flight = !state.in_flight.is_empty();
         drop(state);
-        self.settle(Patience::Short);
+        self.settle_for_reaper();
         Tended { waiting, in_flight }
     }
 
