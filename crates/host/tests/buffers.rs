@@ -1,6 +1,8 @@
 //! Buffers and streams on the software device: order, parts, copies, fills, host functions, events, and what is refused.
 
-use hostcall::device::{BoundsError, Error, LaunchFailure, LaunchRefused, SoftwareDeviceConfig, software_backend};
+use hostcall::device::{
+    BoundsError, Error, LaunchFailure, LaunchRefused, SoftwareDeviceConfig, software_backend,
+};
 use hostcall::hostcall_device::{Global, Lane, Plain, kernel};
 use hostcall::{Device, Grid, Hostcall, LaunchKernel};
 use std::sync::Arc;

@@ -5,12 +5,13 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{Layout, SlotStateWords};
 use hostcall_abi::service::Method;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag};
+use hostcall_abi::word::{Doorbell, Kind, Line, MAX_POST_WORDS, Owner, PostHead, RequestTag};
 use hostcall_channel::SharedMemory;
 use hostcall_channel::device::{Laps, Slot, SlotState};
-use hostcall_server::{CancelReason, LaunchRecord, Server};
+use hostcall_server::{CancelReason, Handler, LaunchRecord, Server};
 use hostcall_service::{AsyncReply, AsyncService, OwnedRequest, Reply, Request, Service};
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,23 @@ impl Service for Same {
     fn call(&self, _: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
         reply.words(request.words);
         Ok(())
+    }
+}
+
+/// Counts posts.
+struct Counts(Arc<AtomicU64>);
+
+impl Service for Counts {
+    fn methods(&self) -> &'static [Method] {
+        const { &[Method::untyped("Counts::count", 302)] }
+    }
+
+    fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    fn post(&self, _: usize, _: u32, _: Request<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -78,6 +96,15 @@ impl Wave {
     /// Has the slot from now on.
     fn begin(&self, launch: LaunchId) {
         self.slot().publish_owner(Owner { launch, ..Owner::default() });
+    }
+
+    /// Posts a word, without telling the host of it.
+    fn post(&self, launch: LaunchId, service: u16) {
+        let (slot, owner) = (self.slot(), Owner { launch, ..Owner::default() });
+        let position = slot.reserve_posts(slot.glance(), 2).unwrap();
+        slot.write_owner_entries(position, 1, owner);
+        let head = PostHead { service, lane: 0, words: 1, extra: 0 };
+        slot.write_post(position + 1, head, &[7; MAX_POST_WORDS]);
     }
 
     fn call(&self, word: u64) -> Laps {
@@ -135,6 +162,28 @@ fn a_wave_gets_no_answer_of_the_one_before() {
         server.end(id);
         *wave.state.get_mut() = SlotStateWords::default();
     }
+}
+
+/// A wave has ended well and has left posts, and the next one that has its slot is killed before anybody has looked at them.
+#[test]
+fn posts_of_the_wave_before_one_that_was_killed_are_handled() {
+    let (server, mut wave) = Wave::served();
+    let count = Arc::<AtomicU64>::default();
+    server.register(Handler::inline(Counts(count.clone()))).unwrap();
+    for round in 1..=50 {
+        let launches = [(); 2].map(|()| server.begin(LaunchRecord::default()).unwrap());
+        wave.begin(launches[0]);
+        wave.post(launches[0], 302);
+        wave.begin(launches[1]);
+        server.cancel(launches[1], CancelReason::Asked);
+        server.reset(&[3]);
+        *wave.state.get_mut() = SlotStateWords::default();
+        assert_eq!(count.load(Ordering::Relaxed), round);
+        for launch in launches {
+            server.end(launch);
+        }
+    }
+    assert_eq!(server.statistics().refused_posts, 0);
 }
 
 /// A call is on its way to a handler that never answers, and is cancelled at any stage of that.

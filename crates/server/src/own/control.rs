@@ -274,7 +274,8 @@ impl Server {
     }
 
     /// Makes slots as if nobody had ever used them. Their waves were killed: none of them calls any more, and the device
-    /// forgets its states of the slots too, before another wave claims one.
+    /// forgets its states of the slots too, before another wave claims one. What lies in their rings of posts is taken before,
+    /// for which this waits until there is room.
     pub fn reset(&self, slots: &[u32]) {
         let slots: Arc<[u32]> = slots.into();
         self.ignore(&slots);

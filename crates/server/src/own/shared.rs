@@ -84,7 +84,7 @@ pub(crate) enum Command {
     Flush(Wanted, Sender<()>),
     /// Look at those of the slots that are this consumer's no more, then answer.
     Ignore(Arc<[u32]>, Sender<()>),
-    /// Forget the state of those of the slots that are this consumer's, then answer.
+    /// Take the posts of those of the slots that are this consumer's, forget their state, then answer.
     Reset(Arc<[u32]>, Sender<()>),
     /// Run this.
     #[cfg(test)]

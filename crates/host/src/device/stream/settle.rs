@@ -232,7 +232,7 @@ impl StreamQueue {
         for (launch, running) in singles.clone() {
             if let Some(running) = running.filter(|_| launch.is_served()) {
                 device.forget_running(launch.id);
-                device.restore_lost_slots(&**running);
+                device.restore_lost_slots(running);
             }
         }
         // What reads the raw channels of those that the server does not serve learns here too that they are over.
@@ -282,7 +282,7 @@ impl StreamQueue {
         let (device, launches) = (&self.device, list.launches);
         for (id, running) in launches.ids().zip(running) {
             device.forget_running(id);
-            device.restore_lost_slots(&**running);
+            device.restore_lost_slots(running);
         }
         let mut of_note = device.builtins.reports().reporting(launches);
         of_note.extend(device.server.faulted(launches));
