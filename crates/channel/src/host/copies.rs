@@ -321,7 +321,8 @@ fn copy_line(from: &[[AtomicU64; 2]; 4], to: &mut [[u64; 2]; 4], lap: bool) -> b
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use hostcall_abi::word::{Line, pairs_for};
+    use hostcall_abi::MAX_LANES;
+    use hostcall_abi::word::{Line, MAX_PAIRS, pairs_for};
 
     /// Words of all kinds, one after the other.
     fn words() -> impl FnMut() -> u64 {

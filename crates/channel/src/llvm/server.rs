@@ -105,7 +105,10 @@ impl Scanner {
 
 impl Ports<'_> {
     /// Begins to fetch what answering a port takes, so that its cache lines come side by side.
-    #[cfg_attr(any(not(target_arch = "x86_64"), loom), expect(unused_variables, reason = "fetches nothing"))]
+    #[cfg_attr(
+        any(not(target_arch = "x86_64"), loom, miri),
+        expect(unused_variables, reason = "fetches nothing")
+    )]
     #[inline(always)]
     pub fn prefetch(&self, port: u32) {
         #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]

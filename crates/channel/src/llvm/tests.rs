@@ -222,8 +222,10 @@ fn stream_all(version: Version, lanes: u32, mask: u64, sizes: &[usize]) {
 
 #[test]
 fn streams_of_all_sizes_pass() {
-    for size in [0, 1, 55, 56, 57, 119, 120, 121, 1000, 100_000] {
-        stream_all(Version::Llvm19, 1, 1, &[size]);
+    // The longest ones take Miri too long.
+    let longest: &[usize] = if cfg!(miri) { &[] } else { &[1000, 100_000] };
+    for size in [0, 1, 55, 56, 57, 119, 120, 121].iter().chain(longest) {
+        stream_all(Version::Llvm19, 1, 1, &[*size]);
     }
     stream_all(Version::Llvm20, 32, 0x8010_0421, &[0, 57, 1000, 3, 200]);
     stream_all(Version::Doorbell, 64, 1 << 63 | 6, &[130, 56]);

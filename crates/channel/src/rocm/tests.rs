@@ -249,6 +249,7 @@ fn words(memory: &PacketMemory) -> &[AtomicU64] {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the device has words where the host has halves, which Miri cannot follow")]
 fn a_scribbling_device_does_the_host_no_harm() {
     for version in Version::ALL {
         let memory = memory(version, 21);
