@@ -375,6 +375,11 @@ impl Images {
         let hint = if !images.loaded.is_empty() {
             "the program's images for this device do not have it; write it in the package that is embedded"
                 .to_owned()
+        } else if target == "cpu" {
+            // No build of the program embeds such images: `cpu` runs the program's own kernels.
+            "its backend does not run the program's own kernels; load an image that `hostcall build --target cpu` \
+             built, or open cpu"
+                .to_owned()
         } else if images.others.is_empty() {
             format!(
                 "the program has no images; build it with HOSTCALL_TARGETS={target} if it gives \

@@ -29,7 +29,7 @@ pub use queue::{
     LIST_TURN_OF_AT, LIST_WORDS_BYTES, ListBody, ListDispatch, Mark, Queue, Running,
 };
 
-use hostcall_abi::cpu::Entry;
+pub use hostcall_abi::cpu::Entry;
 use std::any::Any;
 use std::fmt;
 use std::fs::File;
@@ -234,7 +234,8 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// Allocates zeroed memory that the host and running kernels both reach. A device that is opened pins its channel, most of
     /// which is never touched: hundreds of megabytes on the software device. So memory that the system clears where it is
     /// touched (that of `mmap`, or of `alloc_zeroed`) is right here and in [`Backend::allocate`], where the device allows
-    /// it, and filling it with zeros takes all of it.
+    /// it, and filling it with zeros takes all of it. `alloc_zeroed` of the standard library fills what it is to align to more
+    /// than 16 bytes: ask it for some bytes more, and begin at a multiple of the alignment.
     ///
     /// # Errors
     /// When there is no room.
