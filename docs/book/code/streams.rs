@@ -48,6 +48,22 @@ fn work_in_order() -> Result<(), Error> {
 }
 
 #[test]
+fn work_ends_when_somebody_asks() -> Result<(), Error> {
+    let device = Device::open("cpu")?;
+    let stream = device.stream()?;
+    endless.launch(&stream, Grid::new(1, 32), ())?;
+    // ANCHOR: asked
+    let ended = device.clone();
+    std::thread::spawn(move || ended.cancel_all()); // or `ctrlc::set_handler(move || ended.cancel_all())`
+    match stream.synchronize() {
+        Err(Error::Launch { failure: LaunchFailure::Cancelled, .. }) => println!("it was to end"),
+        other => panic!("it is endless: {other:?}"),
+    }
+    // ANCHOR_END: asked
+    Ok(())
+}
+
+#[test]
 fn a_launch_is_cancelled() -> Result<(), Error> {
     let device = Device::open("cpu")?;
     let stream = device.stream()?;
