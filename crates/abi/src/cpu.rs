@@ -65,15 +65,15 @@ pub struct CpuOperations {
     /// on, and returns the mask of those that came (this lane's bit is set). Not every lane that could have
     /// come must: a wave may split anywhere, as on a GPU.
     pub converge: unsafe extern "C" fn(lane: *mut CpuLane, site: u64) -> u64,
-    /// All lanes of `mask` (as a `converge` gave it) call this; each gives a value, and when all have come or ended each
-    /// gets what it asks for by `gets`: below 64, the value of the lane of that index, 0 if none came; or [`GETS_BALLOT`],
-    /// [`GETS_MATCH`], [`GETS_NOTHING`]. Orders memory among these lanes.
+    /// All lanes of `mask` call this, which a `converge` gave, or which are all [`CpuLane::wave_lanes`] that the wave started
+    /// with. Each gives a value, and when all have come or ended each gets what it asks for by `gets`: below 64, the value of
+    /// the lane of that index, 0 if none came; or [`GETS_BALLOT`], [`GETS_MATCH`], [`GETS_NOTHING`]. Orders memory among them.
     pub exchange: unsafe extern "C" fn(lane: *mut CpuLane, mask: u64, value: u64, gets: u32) -> u64,
     /// Waits until every lane of the workgroup that has not ended has called it. If some of them came to another `site`,
     /// writes to `other` at which the most did.
     pub barrier: unsafe extern "C" fn(lane: *mut CpuLane, site: u64, other: *mut OtherBarrier),
-    /// Returns once `poll(data)` is true. `poll` is called from the executor's own stack on the same thread,
-    /// must not block, and is not called again once it was true.
+    /// Returns once `poll(data)` is true. `poll` is called from the executor's own stack on the same thread, must not block,
+    /// and is not called again once it was true. A lane counts the calls, to look for its launch's end or to ring again.
     pub wait: unsafe extern "C" fn(
         lane: *mut CpuLane,
         poll: unsafe extern "C" fn(*mut c_void) -> bool,

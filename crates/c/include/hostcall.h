@@ -917,7 +917,7 @@ hostcall_status hostcall_stream_write(const hostcall_stream *stream,
                                       size_t size,
                                       hostcall_error **error);
 
-// Copies the values of one buffer to another of the same length, on the device and in the stream's order.
+// Copies the values of `from` to `to`, which has the same length, on the device and in the stream's order.
 hostcall_status hostcall_stream_copy(const hostcall_stream *stream,
                                      const hostcall_buffer *to,
                                      const hostcall_buffer *from,

@@ -320,7 +320,7 @@ pub unsafe extern "C" fn hostcall_stream_write(
     })
 }
 
-/// Copies the values of one buffer to another of the same length, on the device and in the stream's order.
+/// Copies the values of `from` to `to`, which has the same length, on the device and in the stream's order.
 pub extern "C" fn hostcall_stream_copy(
     stream: Option<&hostcall_stream>,
     to: Option<&hostcall_buffer>,

@@ -216,8 +216,8 @@ impl Lane {
         T::from_words(&words).expect("the leader's value")
     }
 
-    /// Runs `body` on the first lane of the workgroup and gives its value to all of them. Every lane of the
-    /// workgroup comes here.
+    /// Runs `body` on the workgroup's first lane and gives its value to all. Every lane of it comes here, the
+    /// first too: where that has ended before, the others get any value, or panic at one that is none.
     #[cfg_attr(not(any(target_arch = "nvptx64", target_arch = "amdgpu")), track_caller)]
     pub fn once_per_workgroup<T: Wire + Copy>(&self, body: impl FnOnce() -> T) -> T {
         const { assert!(T::WORDS <= 8, "at most 8 words are shared") };

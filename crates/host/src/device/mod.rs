@@ -325,7 +325,7 @@ impl Device {
     /// and later ones are refused. Handlers that wait go on; nobody gets their answers. Waits until all launches have ended,
     /// at most five seconds: a GPU's kernel that neither calls nor looks cannot be ended. An inline handler is waited for
     /// without a limit, since it keeps the thread by which the server learns of ended launches; a line on the standard error
-    /// names it after five seconds. Files that kernels left open are closed.
+    /// names it after five seconds. Files that kernels left open are closed. Buffers can still be made, read and written.
     pub fn close(&self) {
         self.inner.core.closed.store(true, Ordering::SeqCst);
         let streams = self.inner.core.streams();

@@ -250,7 +250,7 @@ impl Graph {
         Ok(self.add(Node::Transfer(node)))
     }
 
-    /// Adds a copy from one buffer to another.
+    /// Adds a copy of the values of `from` to `to`. The target comes first, as for [`Stream::copy`](crate::Stream::copy).
     ///
     /// # Errors
     /// As for [`Stream::copy`](crate::Stream::copy).

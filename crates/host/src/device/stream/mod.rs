@@ -138,7 +138,7 @@ impl Stream {
         Ok(Readback { queue, position, memory: to, len, values: PhantomData })
     }
 
-    /// Copies the values of one buffer to another, on the device and in the stream's order.
+    /// Copies the values of `from` to `to`, on the device and in the stream's order. The target comes first.
     ///
     /// # Errors
     /// When they have different lengths or overlap, one is another device's, or the device was closed.
