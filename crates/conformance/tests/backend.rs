@@ -1,11 +1,10 @@
 //! Cases of the suite over a backend from outside: the software device, wrapped. It counts what is dispatched.
 
 use hostcall::device::seam::{
-    Backend, BackendError, ConditionalList, Dispatch, ImageSource, Kernel, KernelList, KernelMemory,
+    Backend, BackendError, ConditionalList, Dispatch, Entry, ImageSource, Kernel, KernelList, KernelMemory,
     ListDispatch, Mark, Memory, Module, Pinned, Queue, Running,
 };
 use hostcall::device::{DeviceAddress, Properties, software_backend};
-use hostcall_abi::cpu::Entry;
 use hostcall_conformance::{CASES, Context, MakeBackend};
 use std::fs::File;
 use std::sync::Arc;
