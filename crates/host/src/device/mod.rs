@@ -200,8 +200,8 @@ impl Inner {
     }
 
     /// Makes slots usable again whose waves were ended in the middle, as soon as there is room for the posts that other waves
-    /// have left there. On the reaper's thread, which must not wait, others see to it.
-    pub fn restore_lost_slots(self: &Arc<Self>, ended: &Arc<dyn Running>) {
+    /// have left there. A thread of host functions sees to it where the caller does not wait for users' handlers.
+    pub fn restore_lost_slots(self: &Arc<Self>, ended: &Arc<dyn Running>, waits: bool) {
         let homes = ended.take_lost_slots();
         if homes.is_empty() || self.properties().kind != DeviceKind::Software {
             return;
@@ -220,8 +220,7 @@ impl Inner {
             }
             ended.restore_slots(&homes);
         };
-        let reaper = &self.core.reaper;
-        if reaper.is_of_this_thread() { reaper.run(Box::new(restore)) } else { restore() }
+        if waits { restore() } else { self.core.reaper.run(Box::new(restore)) }
     }
 
     /// Ends a launch: its calls get no answers but that, and a device that can ends its lanes. Called from any thread, also

@@ -11,8 +11,8 @@ use hostcall_server::CancelReason;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::{JoinHandle, ThreadId};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The pause between looks while operations wait for room on the device: short beside the time that it takes to do
@@ -115,7 +115,6 @@ pub(crate) struct Reaper {
     feeding: AtomicBool,
     functions: Mutex<Functions>,
     function: Condvar,
-    thread: OnceLock<ThreadId>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -166,17 +165,11 @@ impl Reaper {
             feeding: AtomicBool::new(false),
             functions: Mutex::default(),
             function: Condvar::new(),
-            thread: OnceLock::new(),
         }
     }
 
     pub fn add(&self, stream: &Arc<StreamQueue>) {
         lock(&self.streams).push(Arc::downgrade(stream));
-    }
-
-    /// Says whether the calling thread is the reaper's.
-    pub fn is_of_this_thread(&self) -> bool {
-        self.thread.get() == Some(&std::thread::current().id())
     }
 
     /// Keeps a stream until it has nothing left to do.
@@ -232,7 +225,6 @@ impl Reaper {
     }
 
     fn work(&self) {
-        let _ = self.thread.set(std::thread::current().id());
         self.backend.enter_thread();
         let (mut idle, mut checked) = (0u32, Instant::now());
         loop {

@@ -122,7 +122,7 @@ impl StreamQueue {
             let ended: Vec<InFlight> = state.in_flight.drain(..count).collect();
             drop(state);
             settled = ended.last().map_or(settled, |last| last.position);
-            let ends = self.ends_of(&ended);
+            let ends = self.ends_of(&ended, patience);
             let mut state = lock(&self.state);
             for end in ends {
                 settling.sequence = end.launch.sequence;
@@ -223,8 +223,8 @@ impl StreamQueue {
 
     /// Says how launches ended, in their order, and lets server and device forget them. The server forgets all that began alone
     /// at once: many end between two looks at a stream.
-    fn ends_of(&self, ended: &[InFlight]) -> Vec<End> {
-        let device = &self.device;
+    fn ends_of(&self, ended: &[InFlight], patience: Patience) -> Vec<End> {
+        let (device, waits) = (&self.device, patience == Patience::Endless);
         let singles = ended.iter().filter_map(|flying| match &flying.kept {
             Kept::Launch(launch) => Some((&launch.state, flying.running.first())),
             _ => None,
@@ -232,7 +232,7 @@ impl StreamQueue {
         for (launch, running) in singles.clone() {
             if let Some(running) = running.filter(|_| launch.is_served()) {
                 device.forget_running(launch.id);
-                device.restore_lost_slots(running);
+                device.restore_lost_slots(running, waits);
             }
         }
         // What reads the raw channels of those that the server does not serve learns here too that they are over.
@@ -245,7 +245,7 @@ impl StreamQueue {
                 Kept::Launch(launch) => {
                     ends.push(self.end_of(&launch.state, &cancelled, flying.running.first()));
                 }
-                Kept::List(list) => ends.extend(self.ends_of_list(list, &flying.running)),
+                Kept::List(list) => ends.extend(self.ends_of_list(list, &flying.running, waits)),
                 Kept::Step { state, .. } => ends.push(End::well(state.clone())),
                 _ => {}
             }
@@ -278,11 +278,11 @@ impl StreamQueue {
 
     /// Says how launches ended that began together, and lets server and device forget them. Of those that ended well it says the
     /// first's and the last's at most.
-    fn ends_of_list(&self, list: &Listed, running: &[Arc<dyn Running>]) -> SmallVec<[End; 2]> {
+    fn ends_of_list(&self, list: &Listed, running: &[Arc<dyn Running>], waits: bool) -> SmallVec<[End; 2]> {
         let (device, launches) = (&self.device, list.launches);
         for (id, running) in launches.ids().zip(running) {
             device.forget_running(id);
-            device.restore_lost_slots(running);
+            device.restore_lost_slots(running, waits);
         }
         let mut of_note = device.builtins.reports().reporting(launches);
         of_note.extend(device.server.faulted(launches));
