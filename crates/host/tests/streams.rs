@@ -94,6 +94,27 @@ fn a_thousand_streams_are_cheap() {
     assert_eq!(counter.read().unwrap(), vec![3; 1000]);
 }
 
+/// A launch that is over leaves its memory to later ones, unless somebody has it yet.
+#[test]
+fn a_launch_tells_of_itself_after_many_others() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let mut kept = Vec::new();
+    for code in 0..400 {
+        let launch = exit_with.launch(&stream, ONE, (code,)).unwrap();
+        let _ = stream.synchronize();
+        if code % 50 == 0 {
+            kept.push((code, launch.id(), launch));
+        }
+    }
+    for (code, id, launch) in kept {
+        assert_eq!(
+            (launch.wait().unwrap().exit_code, launch.id(), launch.kernel()),
+            (Some(code), id, "exit_with")
+        );
+    }
+}
+
 /// A failed launch keeps the later ones of its stream from running until it was told of; copies are done all the same.
 #[test]
 fn a_failure_stops_the_stream_until_it_is_told() {

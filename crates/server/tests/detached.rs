@@ -12,7 +12,7 @@ use hostcall_server::{CancelReason, Handler, LaunchRecord, Server};
 use hostcall_service::{AsyncReply, AsyncService, OwnedRequest, Reply, Request, Service};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 const LAYOUT: Layout = Layout::small(8, 4, 16, 256);
@@ -60,6 +60,24 @@ impl Service for Counts {
     }
 }
 
+/// Counts posts, and waits at each until its channel is closed.
+struct Gated(Mutex<mpsc::Receiver<()>>, Arc<AtomicU64>);
+
+impl Service for Gated {
+    fn methods(&self) -> &'static [Method] {
+        const { &[Method::untyped("Gated::count", 303)] }
+    }
+
+    fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    fn post(&self, _: usize, _: u32, _: Request<'_>) {
+        let _ = self.0.lock().unwrap().recv();
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Never answers.
 struct Stuck;
 
@@ -98,13 +116,14 @@ impl Wave {
         self.slot().publish_owner(Owner { launch, ..Owner::default() });
     }
 
-    /// Posts a word, without telling the host of it.
-    fn post(&self, launch: LaunchId, service: u16) {
+    /// Posts a word, without telling the host of it. Returns where the next post is.
+    fn post(&self, launch: LaunchId, service: u16) -> u32 {
         let (slot, owner) = (self.slot(), Owner { launch, ..Owner::default() });
         let position = slot.reserve_posts(slot.glance(), 2).unwrap();
         slot.write_owner_entries(position, 1, owner);
         let head = PostHead { service, lane: 0, words: 1, extra: 0 };
-        slot.write_post(position + 1, head, &[7; MAX_POST_WORDS]);
+        slot.write_post(position.wrapping_add(1), head, &[7; MAX_POST_WORDS]);
+        position.wrapping_add(2)
     }
 
     fn call(&self, word: u64) -> Laps {
@@ -184,6 +203,43 @@ fn posts_of_the_wave_before_one_that_was_killed_are_handled() {
         }
     }
     assert_eq!(server.statistics().refused_posts, 0);
+}
+
+/// The queue of the service is full and its handler waits, so that posts stay in the ring of a wave that has ended well. The
+/// next one that has the slot is killed: nobody waits for the handler, and all posts are handled in the end.
+#[test]
+fn posts_without_room_before_a_killed_wave_are_handled() {
+    let (server, mut wave) = Wave::served();
+    let count = Arc::<AtomicU64>::default();
+    let (open, gate) = mpsc::channel();
+    server.register(Handler::blocking(Gated(Mutex::new(gate), count.clone()))).unwrap();
+    let launches = [(); 2].map(|()| server.begin(LaunchRecord::default()).unwrap());
+    wave.begin(launches[0]);
+    let (mut posted, start) = (0, Instant::now());
+    while server.statistics().declined_posts == 0 {
+        if wave.slot().has_room(wave.slot().glance(), 2) {
+            let next = wave.post(launches[0], 303);
+            wave.slot().ring_post_bell(None, next);
+            posted += 1;
+        } else {
+            wave.slot().look_at_ring_tail();
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{posted} posts found room");
+    }
+    wave.begin(launches[1]);
+    server.cancel(launches[1], CancelReason::Asked);
+    server.reset(&[3]);
+    *wave.state.get_mut() = SlotStateWords::default();
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+    drop(open);
+    while count.load(Ordering::Relaxed) < posted {
+        assert!(start.elapsed() < Duration::from_secs(120), "{count:?} of {posted}");
+        std::thread::yield_now();
+    }
+    for launch in launches {
+        server.end(launch);
+    }
+    assert_eq!((server.statistics().refused_posts, count.load(Ordering::Relaxed)), (0, posted));
 }
 
 /// A call is on its way to a handler that never answers, and is cancelled at any stage of that.

@@ -282,6 +282,7 @@ pub struct Posts<'a> {
     wave: Owner,
     begun: usize,
     is_declined: bool,
+    may_decline: bool,
 }
 
 impl<'a> Posts<'a> {
@@ -292,13 +293,22 @@ impl<'a> Posts<'a> {
         let (head, _) = PostHead::from_word(entries.first()?[1])?;
         let (words, caller) = (usize::from(head.words), Caller::default());
         let (extra, wave) = (head.extra, Owner::default());
-        Some((head, Self { entries, words, extra, caller, wave, begun: 0, is_declined: false }))
+        Some((
+            head,
+            Self { entries, words, extra, caller, wave, begun: 0, is_declined: false, may_decline: true },
+        ))
     }
 
     /// Returns the run with its caller and wave, which are known. `caller.lane` does not matter.
     #[inline]
     pub fn of(self, caller: Caller, wave: Owner) -> Self {
         Self { caller, wave, ..self }
+    }
+
+    /// Returns the run as one whose ring is about to be cleared: what is declined is lost.
+    #[inline]
+    pub fn lost_else(self) -> Self {
+        Self { may_decline: false, ..self }
     }
 
     /// Posts of the run, whether begun or not.
@@ -335,6 +345,13 @@ impl<'a> Posts<'a> {
     #[inline]
     pub fn decline(&mut self) {
         self.is_declined = true;
+    }
+
+    /// Returns whether posts that are declined are found again later. Else the wave's ring is about to be cleared, since the
+    /// wave was ended by force: they are refused, and a taker that can goes beyond its bound.
+    #[inline]
+    pub fn may_decline(&self) -> bool {
+        self.may_decline
     }
 
     /// Returns whether the posts that are left were declined.

@@ -103,9 +103,14 @@ impl<'d> Packer<'d> {
         Self { core, argument: 0, parts, start, block_align: 8, wanted_by: SmallVec::new() }
     }
 
-    /// Keeps something until the launch has ended.
-    pub(crate) fn keep(&mut self, keep: Arc<dyn Any + Send + Sync>) {
-        self.parts.keep.push(keep);
+    /// Keeps a value of the user's until the launch has ended.
+    pub(crate) fn keep(&mut self, value: Arc<dyn Any + Send + Sync>) {
+        self.parts.values.push(value);
+    }
+
+    /// Keeps memory of hostcall's until the launch has ended.
+    pub(crate) fn keep_memory(&mut self, memory: Arc<dyn Any + Send + Sync>) {
+        self.parts.memory.push(memory);
     }
 
     /// Refuses a closure that takes no more than one call as the argument of a graph's kernel.
@@ -154,7 +159,7 @@ impl<'d> Packer<'d> {
     /// Keeps pinned memory until the launch has ended.
     pub(super) fn use_pinned<T: Word>(&mut self, buffer: &PinnedBuffer<T>) -> Result<(), Error> {
         self.check_device(&buffer.core)?;
-        self.keep(Arc::new(buffer.memory.clone()));
+        self.keep_memory(Arc::new(buffer.memory.clone()));
         Ok(())
     }
 

@@ -150,7 +150,7 @@ pub(super) fn enqueue<P>(
     if device.properties().kind == DeviceKind::Amd {
         let memory = memory_of_records(core, &grid)?;
         wave_records = memory.address.get();
-        parts.keep.push(Arc::new(Mutex::new(memory.owner)));
+        parts.memory.push(Arc::new(Mutex::new(memory.owner)));
     }
     let (name, memory) = (kernel.name.clone(), LaunchMemory { bytes, wave_records });
     stream.queue().launch(name.clone(), parts, |parameters, sequence, words| {

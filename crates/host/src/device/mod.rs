@@ -199,28 +199,22 @@ impl Inner {
         self.core.backend.properties()
     }
 
-    /// Makes slots usable again whose waves were ended in the middle, as soon as there is room for the posts that other waves
-    /// have left there. A thread of host functions sees to it where the caller does not wait for users' handlers.
-    pub fn restore_lost_slots(self: &Arc<Self>, ended: &Arc<dyn Running>, waits: bool) {
+    /// Makes slots usable again whose waves were ended in the middle.
+    pub fn restore_lost_slots(&self, ended: &dyn Running) {
         let homes = ended.take_lost_slots();
         if homes.is_empty() || self.properties().kind != DeviceKind::Software {
             return;
         }
-        let (device, ended) = (self.clone(), ended.clone());
-        let restore = move || {
-            // SAFETY: the parameters are those of this device's channel, whose memory is this process's and lives as long as
-            // the device. OWN-SLOT: the waves that claimed the slots were ended, and no other claims them before they are
-            // restored.
-            unsafe {
-                let channel = Channel::from_params(&device.channel_params);
-                let mut slots = homes.clone();
-                slots.extend(channel.extras_held_by(&homes));
-                device.server.reset(&slots);
-                channel.forget(&slots);
-            }
-            ended.restore_slots(&homes);
-        };
-        if waits { restore() } else { self.core.reaper.run(Box::new(restore)) }
+        // SAFETY: the parameters are those of this device's channel, whose memory is this process's and lives as long as the
+        // device. OWN-SLOT: the waves that claimed the slots were ended, and no other claims them before they are restored.
+        unsafe {
+            let channel = Channel::from_params(&self.channel_params);
+            let mut slots = homes.clone();
+            slots.extend(channel.extras_held_by(&homes));
+            self.server.reset(&slots);
+            channel.forget(&slots);
+        }
+        ended.restore_slots(&homes);
     }
 
     /// Ends a launch: its calls get no answers but that, and a device that can ends its lanes. Called from any thread, also

@@ -275,7 +275,7 @@ impl Server {
 
     /// Makes slots as if nobody had ever used them. Their waves were killed: none of them calls any more, and the device
     /// forgets its states of the slots too, before another wave claims one. What lies in their rings of posts is taken before,
-    /// for which this waits until there is room.
+    /// also where queues have no room for it.
     pub fn reset(&self, slots: &[u32]) {
         let slots: Arc<[u32]> = slots.into();
         self.ignore(&slots);

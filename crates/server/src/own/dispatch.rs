@@ -230,8 +230,8 @@ pub(crate) fn posts(
             drop(runs);
             if !posts.is_declined() {
                 refused += posts.left();
-            } else if !shared.launches.is_live(caller.launch) {
-                // Nobody waits for what a cancelled launch said.
+            } else if !shared.launches.is_live(caller.launch) || !posts.may_decline() {
+                // Nobody waits for what a cancelled launch said, and what cannot be found again is lost.
                 refused += posts.left();
                 posts.for_each(|_, _| ());
             } else {

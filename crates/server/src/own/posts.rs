@@ -19,7 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Most posts in a service's queue.
+/// Most posts in a service's queue, besides those of rings that were cleared.
 pub(crate) const MOST_QUEUED: usize = 4096;
 
 /// A post that was taken from its ring.
@@ -136,10 +136,10 @@ pub(crate) fn queue(shared: &Arc<Shared>, entry: &Arc<Entry>, posts: &mut Posts<
         state.posts.retain(|post| shared.post_counts.is_wanted(post.caller.launch));
         shared.statistics.count_refused_posts(before - state.posts.len());
     }
-    let extra = posts.extra();
+    let (extra, most) = (posts.extra(), if posts.may_decline() { MOST_QUEUED } else { usize::MAX });
     let before = state.posts.len();
     posts.for_each_taken(|words, caller| {
-        let has_room = state.posts.len() < MOST_QUEUED;
+        let has_room = state.posts.len() < most;
         if has_room {
             let mut copy = [0; MAX_POST_WORDS];
             copy[..words.len()].copy_from_slice(words);

@@ -117,7 +117,7 @@ impl Printer {
     /// as [`Printer::print`] refuses. Declines them while tens of megabytes wait to be written.
     pub fn print_run(&self, posts: &mut Posts<'_>) -> u64 {
         self.stdio.with_sink(posts.origin().launch, |sink| {
-            if sink.is_full() {
+            if sink.is_full() && posts.may_decline() {
                 posts.decline();
                 return 0;
             }
@@ -231,7 +231,7 @@ fn print_integers<const N: usize>(
 /// [`Printer::print_run`] for lines of any values.
 fn print_values(sink: &Sink, line: &Line, posts: &mut Posts<'_>) -> u64 {
     let (mut text, mut refused) = (Vec::with_capacity(2 * GATHERED_BYTES), 0);
-    let mut has_room = true;
+    let (mut has_room, may_decline) = (true, posts.may_decline());
     posts.for_each_taken(|words, _| {
         if !has_room {
             return false;
@@ -241,7 +241,7 @@ fn print_values(sink: &Sink, line: &Line, posts: &mut Posts<'_>) -> u64 {
             append_text(sink, line.stream, &text);
             text.clear();
             // A run of long lines may have more than all that waits otherwise.
-            has_room = !sink.is_full();
+            has_room = !(sink.is_full() && may_decline);
         }
         true
     });
@@ -252,8 +252,9 @@ fn print_values(sink: &Sink, line: &Line, posts: &mut Posts<'_>) -> u64 {
 /// [`Printer::print_run`] for lines that say where they come from, or of which some are left out.
 fn print_marked(sink: &Sink, line: &Line, lines: &MarkedLines, posts: &mut Posts<'_>) -> u64 {
     let (mut text, mut refused, wave) = (Vec::new(), 0, posts.wave());
+    let may_decline = posts.may_decline();
     posts.for_each_taken(|words, caller| {
-        if sink.is_full() {
+        if sink.is_full() && may_decline {
             return false;
         }
         let is_printed = catch(|| {

@@ -304,7 +304,7 @@ pub(crate) struct KernelNode {
     block: Vec<u8>,
     memory: NodeMemory,
     /// What else its arguments refer to.
-    _keep: Vec<Arc<dyn Any + Send + Sync>>,
+    _keep: [Vec<Arc<dyn Any + Send + Sync>>; 2],
 }
 
 impl KernelNode {
@@ -317,7 +317,9 @@ impl KernelNode {
     ) -> Result<Self, Error> {
         let mut parts = Parts { is_recorded: true, ..Parts::default() };
         let memory_bytes = launch::prepare(core, &kernel, &grid, arguments, &mut parts)?;
-        let Parts { workgroups, lanes, workgroup_bytes, by_address, parameters, wanted, keep, .. } = parts;
+        let Parts {
+            workgroups, lanes, workgroup_bytes, by_address, parameters, wanted, memory, values, ..
+        } = parts;
         Ok(Self {
             kernel,
             grid,
@@ -328,7 +330,7 @@ impl KernelNode {
             by_address,
             block: parameters.bytes.to_vec(),
             memory: NodeMemory::new(wanted),
-            _keep: keep,
+            _keep: [memory, values],
         })
     }
 

@@ -39,7 +39,7 @@ impl Sealed<Client<'_>> for &LlvmClient {}
 impl IntoArg<Client<'_>> for &LlvmClient {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
         packer.check_device(&self.object.allocation.core)?;
-        packer.keep(Arc::new((self.object.clone(), self.memory.clone())));
+        packer.keep_memory(Arc::new((self.object.clone(), self.memory.clone())));
         Ok(raw(self.object.address().get(), self.version))
     }
 }

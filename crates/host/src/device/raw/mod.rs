@@ -290,7 +290,7 @@ impl<T: Plain, P: Policy> Sealed<RawStream<'static, T, P>> for &RawChannel<T, P>
 impl<T: Plain, P: Policy> IntoArg<RawStream<'static, T, P>> for &RawChannel<T, P> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<RawParams, Error> {
         packer.check_device(&self.inner.core)?;
-        packer.keep(self.inner.memory.clone());
+        packer.keep_memory(self.inner.memory.clone());
         Ok(self.inner.memory.params())
     }
 }

@@ -113,11 +113,11 @@ impl KernelArgument {
             }
             Memory::Pinned { core, memory } => {
                 check(core)?;
-                parts.keep.push(Arc::new(memory.clone()));
+                parts.memory.push(Arc::new(memory.clone()));
             }
             Memory::Raw { core, memory, params } => {
                 check(core)?;
-                parts.keep.push(memory.clone());
+                parts.memory.push(memory.clone());
                 raw = Some((parts.parameters.bytes.len(), *params));
             }
         }

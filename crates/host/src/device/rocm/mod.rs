@@ -278,11 +278,12 @@ impl CodeObjectKernel {
             let takes = self.parameters.bytes.get(place).map(|bytes| *bytes as usize);
             raw.extend(argument.pack(core, place, takes, &mut parts)?);
         }
-        let Parts { kernel, workgroups, lanes, workgroup_bytes, hidden, keep, runs_to_end, .. } = &mut *parts;
+        let Parts { kernel, workgroups, lanes, workgroup_bytes, hidden, values, runs_to_end, .. } =
+            &mut *parts;
         (*kernel, *runs_to_end) = (Some(self.code.clone()), true);
         (*workgroups, *lanes) = (grid.workgroups, grid.workgroup_size);
         (*workgroup_bytes, *hidden) = (memory_bytes, self.hidden);
-        keep.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
+        values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
         let record = LaunchRecord { kernel: self.name.clone(), workgroups: grid.workgroups };
         stream.queue().launch(self.name.clone(), parts, |parameters, sequence, words| {
             let limit = LAUNCHES as usize;

@@ -13,6 +13,9 @@ use std::any::Any;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
+/// Values of a user's, whose code runs when they are dropped.
+pub(crate) type Values = Vec<Arc<dyn Any + Send + Sync>>;
+
 /// A kernel with its parameters, ready to be dispatched. Its memory serves one launch after the other: a launch is made on
 /// one thread and dropped on another, which allocators are slow at.
 #[derive(Default)]
@@ -32,8 +35,10 @@ pub(crate) struct Parts {
     pub is_recorded: bool,
     /// Memory of the device that it uses.
     pub wanted: AllWanted,
-    /// What else must live until it has ended.
-    pub keep: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Memory besides buffers, hostcall's own, that must live until it has ended.
+    pub memory: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Values of the user's that must live until it has ended.
+    pub values: Values,
     /// Memory of a launch that is over, for the next one's.
     pub spare_state: Option<Arc<LaunchState>>,
 }
@@ -41,9 +46,9 @@ pub(crate) struct Parts {
 impl Parts {
     /// Forgets the launch, and gives back what memory it took besides this and its state's.
     pub fn clear(&mut self, mut state: Arc<LaunchState>) {
-        let Self { kernel, parameters, wanted, keep, by_address, hidden, runs_to_end, .. } = self;
-        if let Some(LaunchState { node, .. }) = Arc::get_mut(&mut state) {
-            *node = None;
+        let Self { kernel, parameters, wanted, memory, values, by_address, hidden, runs_to_end, .. } = self;
+        if let Some(LaunchState { node, outcome, .. }) = Arc::get_mut(&mut state) {
+            (*node, *outcome) = Default::default();
             self.spare_state = Some(state);
         }
         *kernel = None;
@@ -55,7 +60,8 @@ impl Parts {
         parameters.ends.shrink_to_fit();
         wanted.clear();
         wanted.shrink_to_fit();
-        *keep = Vec::new();
+        *memory = Vec::new();
+        *values = Vec::new();
     }
 }
 

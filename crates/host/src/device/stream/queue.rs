@@ -4,7 +4,7 @@
 //! # Positions
 //! Each operation has a position, counted from 1. The device signals positions; a position is *reached* once everything
 //! up to it has ended on the device, and *settled* once the host has done what follows from it: posts and prints are
-//! handled, failures are noted, what was kept alive is dropped.
+//! handled, failures are noted. What was kept alive is dropped soon after.
 //!
 //! # Who does what
 //! Whoever pushes an operation submits what the device takes. The rest is submitted by whoever waits for the stream, and
@@ -65,7 +65,7 @@ impl InFlight {
     /// Whether it keeps values of the user's, whose code runs when they are dropped.
     pub(super) fn has_values(&self) -> bool {
         match &self.kept {
-            Kept::Launch(launch) => !launch.parts.keep.is_empty(),
+            Kept::Launch(launch) => !launch.parts.values.is_empty(),
             Kept::Function { .. } | Kept::ReplayEnd { .. } => true,
             Kept::Step { _run, .. } => _run.is_some(),
             // What a list uses is kept by the replay's end, which comes later.
@@ -250,7 +250,7 @@ impl StreamQueue {
             true => Vec::new(),
             false => self.not_awaited(pushing, position, before, operation.is_of_host()),
         };
-        self.give([Waiting { position, before, operation }]);
+        self.give_one(Waiting { position, before, operation });
         position
     }
 
@@ -304,13 +304,21 @@ impl StreamQueue {
     /// Adds operations whose positions were given out, and gives the device what it takes.
     pub(super) fn give(&self, operations: impl IntoIterator<Item = Waiting>) {
         let mut state = lock(&self.state);
+        state.waiting.extend(operations);
+        self.pump(&mut state);
+        let is_left = !state.waiting.is_empty();
+        drop(state);
+        self.reaper().note_work(is_left);
+    }
+
+    /// Does so with one, which goes past the queue when nothing is there.
+    fn give_one(&self, next: Waiting) {
+        let mut state = lock(&self.state);
         // Those that wait go first.
         self.pump(&mut state);
-        for next in operations {
-            let left = if state.waiting.is_empty() { self.take(&mut state, next) } else { Some(next) };
-            if let Some(left) = left {
-                state.waiting.push_back(left);
-            }
+        let left = if state.waiting.is_empty() { self.take(&mut state, next) } else { Some(next) };
+        if let Some(left) = left {
+            state.waiting.push_back(left);
         }
         let is_left = !state.waiting.is_empty();
         drop(state);

@@ -11,6 +11,7 @@ use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_server::services::Report;
 use hostcall_server::{CancelReason, LaunchSet};
 use smallvec::SmallVec;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError, Weak};
@@ -43,12 +44,21 @@ impl StreamQueue {
     /// nobody but the reaper ends: so they are dropped on a thread of host functions.
     pub(super) fn settle_for_reaper(&self) {
         self.settle_and(Patience::Short, |ended| {
-            let (values, others): (Vec<_>, Vec<_>) =
-                ended.into_iter().flatten().partition(InFlight::has_values);
+            let (mut values, mut others) = (Vec::<Box<dyn Any + Send>>::new(), Vec::new());
+            for mut flying in ended.into_iter().flatten() {
+                if !flying.has_values() {
+                    others.push(flying);
+                } else if let Kept::Launch(launch) = &mut flying.kept {
+                    // Its memory and what it uses of the device need not wait for the user's code.
+                    values.push(Box::new(std::mem::take(&mut launch.parts.values)));
+                    others.push(flying);
+                } else {
+                    values.push(Box::new(flying));
+                }
+            }
             self.clear(others);
             if !values.is_empty() {
-                let stream = self.this.upgrade().expect("it is borrowed");
-                self.reaper().run(Box::new(move || stream.clear(values)));
+                self.reaper().run(Box::new(move || values.into_iter().for_each(drop_value)));
             }
         });
     }
@@ -122,7 +132,7 @@ impl StreamQueue {
             let ended: Vec<InFlight> = state.in_flight.drain(..count).collect();
             drop(state);
             settled = ended.last().map_or(settled, |last| last.position);
-            let ends = self.ends_of(&ended, patience);
+            let ends = self.ends_of(&ended);
             let mut state = lock(&self.state);
             for end in ends {
                 settling.sequence = end.launch.sequence;
@@ -153,9 +163,7 @@ impl StreamQueue {
                 }
                 kept => drop(kept),
             };
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(clear)) {
-                std::mem::forget(payload);
-            }
+            contained(clear);
         }
         let mut spares = lock(&self.spare);
         let room = MOST_SPARE.saturating_sub(spares.len());
@@ -223,8 +231,8 @@ impl StreamQueue {
 
     /// Says how launches ended, in their order, and lets server and device forget them. The server forgets all that began alone
     /// at once: many end between two looks at a stream.
-    fn ends_of(&self, ended: &[InFlight], patience: Patience) -> Vec<End> {
-        let (device, waits) = (&self.device, patience == Patience::Endless);
+    fn ends_of(&self, ended: &[InFlight]) -> Vec<End> {
+        let device = &self.device;
         let singles = ended.iter().filter_map(|flying| match &flying.kept {
             Kept::Launch(launch) => Some((&launch.state, flying.running.first())),
             _ => None,
@@ -232,7 +240,7 @@ impl StreamQueue {
         for (launch, running) in singles.clone() {
             if let Some(running) = running.filter(|_| launch.is_served()) {
                 device.forget_running(launch.id);
-                device.restore_lost_slots(running, waits);
+                device.restore_lost_slots(&**running);
             }
         }
         // What reads the raw channels of those that the server does not serve learns here too that they are over.
@@ -245,7 +253,7 @@ impl StreamQueue {
                 Kept::Launch(launch) => {
                     ends.push(self.end_of(&launch.state, &cancelled, flying.running.first()));
                 }
-                Kept::List(list) => ends.extend(self.ends_of_list(list, &flying.running, waits)),
+                Kept::List(list) => ends.extend(self.ends_of_list(list, &flying.running)),
                 Kept::Step { state, .. } => ends.push(End::well(state.clone())),
                 _ => {}
             }
@@ -278,11 +286,11 @@ impl StreamQueue {
 
     /// Says how launches ended that began together, and lets server and device forget them. Of those that ended well it says the
     /// first's and the last's at most.
-    fn ends_of_list(&self, list: &Listed, running: &[Arc<dyn Running>], waits: bool) -> SmallVec<[End; 2]> {
+    fn ends_of_list(&self, list: &Listed, running: &[Arc<dyn Running>]) -> SmallVec<[End; 2]> {
         let (device, launches) = (&self.device, list.launches);
         for (id, running) in launches.ids().zip(running) {
             device.forget_running(id);
-            device.restore_lost_slots(running, waits);
+            device.restore_lost_slots(&**running);
         }
         let mut of_note = device.builtins.reports().reporting(launches);
         of_note.extend(device.server.faulted(launches));
@@ -413,6 +421,18 @@ impl StreamQueue {
             // Those that were skipped follow a launch whose end was told, or the device's end.
             queue.failed.get_or_insert(error);
         }
+    }
+}
+
+/// Drops a user's value, whose code may panic.
+fn drop_value(value: Box<dyn Any + Send>) {
+    contained(|| drop(value));
+}
+
+/// Does what runs a user's code. The payload of a panic is not dropped, which could panic again.
+fn contained(work: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
+        std::mem::forget(payload);
     }
 }
 

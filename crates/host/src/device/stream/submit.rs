@@ -37,7 +37,8 @@ impl StreamQueue {
         }
     }
 
-    /// Gives the device the operation that is next, or drops it, or begins it. Returns it if it has to wait.
+    /// Gives the device the operation that is next, before which none waits, or drops it, or begins it. Returns it if it has to
+    /// wait.
     pub(super) fn take(&self, state: &mut State, mut next: Waiting) -> Option<Waiting> {
         if state.in_host_function {
             return Some(next);

@@ -18,7 +18,7 @@ use hostcall_abi::status::CallError;
 use hostcall_channel::host::{Batch, PostBuffer, Scanner, Take};
 use hostcall_service::Replies;
 use hot::{CALLS_AHEAD, Found, HotRings, KnownLines};
-use posts::{Flush, Reset, Visit};
+use posts::{Flush, Visit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -84,7 +84,6 @@ pub(crate) struct Consumer<'s> {
     passes: u64,
     unfinished: UnfinishedCalls,
     flushing: Vec<Flush>,
-    resetting: Vec<Reset>,
 }
 
 impl<'s> Consumer<'s> {
@@ -107,7 +106,6 @@ impl<'s> Consumer<'s> {
             scanner,
             passes: 0,
             flushing: Vec::new(),
-            resetting: Vec::new(),
         }
     }
 
@@ -332,9 +330,9 @@ impl<'s> Consumer<'s> {
                 let _ = done.send(());
             }
             Command::Reset(slots, done) => {
-                let slots = slots.iter().copied().filter(|slot| own.contains(slot)).collect();
-                self.resetting.push(Reset { slots, done });
-                self.reset();
+                slots.iter().filter(|slot| own.contains(slot)).for_each(|slot| self.reset(*slot));
+                slots.iter().for_each(|slot| self.unfinished.remove(*slot));
+                let _ = done.send(());
             }
             #[cfg(test)]
             Command::Run(run) => run(),
@@ -406,9 +404,6 @@ impl Endpoint for Consumer<'_> {
         if !self.flushing.is_empty() {
             worked |= self.flush();
         }
-        if !self.resetting.is_empty() {
-            worked |= self.reset();
-        }
         if self.passes.is_multiple_of(CLOCK_PASSES) {
             self.scanner.look_at_broken(self.shared.memory.region());
         }
@@ -457,8 +452,7 @@ impl Endpoint for Consumer<'_> {
         let expects_more = !(self.unfinished.is_empty()
             && self.lines.is_empty()
             && self.rings.hot.is_empty()
-            && self.flushing.is_empty()
-            && self.resetting.is_empty());
+            && self.flushing.is_empty());
         if self.shared.launches.count() == 0 {
             DEEP_SLEEP
         } else if again && self.shared.reliable_hints && !expects_more {

@@ -21,13 +21,6 @@ pub(super) struct Flush {
     pub done: Sender<()>,
 }
 
-/// Slots that are to be made as if nobody had ever used them.
-pub(super) struct Reset {
-    pub slots: Vec<u32>,
-    /// Tells who waits for it.
-    pub done: Sender<()>,
-}
-
 /// What a visit to a ring of posts found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visit {
@@ -59,12 +52,26 @@ impl Consumer<'_> {
     /// Takes posts of a slot's ring.
     #[inline]
     pub(super) fn take_posts(&mut self, ring: u32) -> Visit {
+        self.visit(ring, false)
+    }
+
+    /// Takes posts of a slot's ring; all of them if it is the `last` visit before they are lost.
+    #[inline(always)]
+    fn visit(&mut self, ring: u32, last: bool) -> Visit {
         let (shared, inline, registry) = (self.shared, self.inline, &self.registry);
         let slot = self.scanner.slots().start + ring;
         let region = shared.memory.region();
         let batch = self.scanner.take_posts(region, slot, &mut self.buffer, |wave, head, posts| {
             let caller = Caller { launch: wave.launch, slot, lane: 0 };
-            dispatch::posts(shared, inline, registry, caller, head, posts.of(caller, wave))
+            let posts = posts.of(caller, wave);
+            dispatch::posts(
+                shared,
+                inline,
+                registry,
+                caller,
+                head,
+                if last { posts.lost_else() } else { posts },
+            )
         });
         self.counts.posts.add(batch.posts.into());
         if batch.garbage > 0 {
@@ -103,42 +110,14 @@ impl Consumer<'_> {
         worked
     }
 
-    /// Resets the slots that are to be, once the posts in their rings are taken: the wave that was killed may have had its slot
-    /// from one that ended well and has posted. Returns whether it took some.
-    pub(super) fn reset(&mut self) -> bool {
-        let (shared, mut worked) = (self.shared, false);
-        let (first, home_slots) = (self.scanner.slots().start, shared.memory.region().layout().home_slots);
-        for mut reset in std::mem::take(&mut self.resetting) {
-            while let Some(&slot) = reset.slots.last() {
-                let mut visit = || match slot < home_slots {
-                    true => self.take_posts(slot - first),
-                    false => Visit::Nothing,
-                };
-                let mut visited = visit();
-                while visited == Visit::Taken {
-                    (visited, worked) = (visit(), true);
-                }
-                // There will be room for those that somebody waits for.
-                if visited == Visit::Declined && self.holds_live_posts(slot) {
-                    break;
-                }
-                self.scanner.reset(shared.memory.region(), slot);
-                self.finished(slot);
-                reset.slots.pop();
-            }
-            if reset.slots.is_empty() {
-                let _ = reset.done.send(());
-            } else {
-                self.resetting.push(reset);
-            }
+    /// Makes a slot as if nobody had ever used it. The posts in its ring are taken before, also where there is no room for
+    /// them: the wave that was killed may have had its slot from one that ended well and has posted.
+    pub(super) fn reset(&mut self, slot: u32) {
+        let (region, first) = (self.shared.memory.region(), self.scanner.slots().start);
+        if slot < region.layout().home_slots {
+            while self.visit(slot - first, true) == Visit::Taken {}
         }
-        worked
-    }
-
-    /// Returns whether posts of launches that were not cancelled lie ready in the ring of a slot.
-    fn holds_live_posts(&mut self, slot: u32) -> bool {
-        let (region, live) = (self.shared.memory.region(), &self.shared.launches);
-        self.scanner.holds_posts_of(region, slot, &mut self.buffer, |launch| live.is_live(launch))
+        self.scanner.reset(region, slot);
     }
 
     /// Returns whether posts that a flush is for lie ready in the ring of its slot.
