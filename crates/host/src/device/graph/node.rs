@@ -304,7 +304,7 @@ pub(crate) struct KernelNode {
     block: Vec<u8>,
     memory: NodeMemory,
     /// What else its arguments refer to.
-    _keep: [Vec<Arc<dyn Any + Send + Sync>>; 2],
+    _keep: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl KernelNode {
@@ -330,7 +330,7 @@ impl KernelNode {
             by_address,
             block: parameters.bytes.to_vec(),
             memory: NodeMemory::new(wanted),
-            _keep: [memory, values],
+            _keep: memory.into_iter().chain(values).collect(),
         })
     }
 
