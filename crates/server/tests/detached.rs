@@ -43,23 +43,6 @@ impl Service for Same {
     }
 }
 
-/// Counts posts.
-struct Counts(Arc<AtomicU64>);
-
-impl Service for Counts {
-    fn methods(&self) -> &'static [Method] {
-        const { &[Method::untyped("Counts::count", 302)] }
-    }
-
-    fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {
-        Ok(())
-    }
-
-    fn post(&self, _: usize, _: u32, _: Request<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// Counts posts, and waits at each until its channel is closed.
 struct Gated(Mutex<mpsc::Receiver<()>>, Arc<AtomicU64>);
 
@@ -188,11 +171,12 @@ fn a_wave_gets_no_answer_of_the_one_before() {
 fn posts_of_the_wave_before_one_that_was_killed_are_handled() {
     let (server, mut wave) = Wave::served();
     let count = Arc::<AtomicU64>::default();
-    server.register(Handler::inline(Counts(count.clone()))).unwrap();
+    let (_, open) = mpsc::channel();
+    server.register(Handler::inline(Gated(Mutex::new(open), count.clone()))).unwrap();
     for round in 1..=50 {
         let launches = [(); 2].map(|()| server.begin(LaunchRecord::default()).unwrap());
         wave.begin(launches[0]);
-        wave.post(launches[0], 302);
+        wave.post(launches[0], 303);
         wave.begin(launches[1]);
         server.cancel(launches[1], CancelReason::Asked);
         server.reset(&[3]);

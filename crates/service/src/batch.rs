@@ -307,7 +307,7 @@ impl<'a> Posts<'a> {
 
     /// Returns the run as one whose ring is about to be cleared: what is declined is lost.
     #[inline]
-    pub fn lost_else(self) -> Self {
+    pub fn of_cleared_ring(self) -> Self {
         Self { may_decline: false, ..self }
     }
 

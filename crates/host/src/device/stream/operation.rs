@@ -13,9 +13,6 @@ use std::any::Any;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
-/// Values of a user's, whose code runs when they are dropped.
-pub(crate) type Values = Vec<Arc<dyn Any + Send + Sync>>;
-
 /// A kernel with its parameters, ready to be dispatched. Its memory serves one launch after the other: a launch is made on
 /// one thread and dropped on another, which allocators are slow at.
 #[derive(Default)]
@@ -37,8 +34,8 @@ pub(crate) struct Parts {
     pub wanted: AllWanted,
     /// Memory besides buffers, hostcall's own, that must live until it has ended.
     pub memory: Vec<Arc<dyn Any + Send + Sync>>,
-    /// Values of the user's that must live until it has ended.
-    pub values: Values,
+    /// Values of the user's, whose code runs when they are dropped, that must live until it has ended.
+    pub values: Vec<Arc<dyn Any + Send + Sync>>,
     /// Memory of a launch that is over, for the next one's.
     pub spare_state: Option<Arc<LaunchState>>,
 }

@@ -231,7 +231,8 @@ impl StreamQueue {
         Ok(self.push_locked(&mut pushing, before, operation))
     }
 
-    /// Does so for whoever found the device open: one that was closed since drops the operation.
+    /// Puts an operation on the stream for a caller that holds `pushing` and has found the device open. If the device was
+    /// closed since, the operation is dropped when its turn comes.
     pub(super) fn push_locked(
         &self,
         pushing: &mut Pushing,
@@ -303,23 +304,29 @@ impl StreamQueue {
 
     /// Adds operations whose positions were given out, and gives the device what it takes.
     pub(super) fn give(&self, operations: impl IntoIterator<Item = Waiting>) {
-        let mut state = lock(&self.state);
-        state.waiting.extend(operations);
-        self.pump(&mut state);
-        let is_left = !state.waiting.is_empty();
-        drop(state);
-        self.reaper().note_work(is_left);
+        self.give_by(|state| {
+            state.waiting.extend(operations);
+            self.pump(state);
+        });
     }
 
-    /// Does so with one, which goes past the queue when nothing is there.
+    /// Adds one operation whose position was given out. It goes to the device without a place in the queue when none waits.
     fn give_one(&self, next: Waiting) {
+        self.give_by(|state| {
+            // Those that wait go first.
+            self.pump(state);
+            let left = if state.waiting.is_empty() { self.take(state, next) } else { Some(next) };
+            if let Some(left) = left {
+                state.waiting.push_back(left);
+            }
+        });
+    }
+
+    /// Adds operations as `give` does, and tells the reaper of them.
+    #[inline]
+    fn give_by(&self, give: impl FnOnce(&mut State)) {
         let mut state = lock(&self.state);
-        // Those that wait go first.
-        self.pump(&mut state);
-        let left = if state.waiting.is_empty() { self.take(&mut state, next) } else { Some(next) };
-        if let Some(left) = left {
-            state.waiting.push_back(left);
-        }
+        give(&mut state);
         let is_left = !state.waiting.is_empty();
         drop(state);
         self.reaper().note_work(is_left);

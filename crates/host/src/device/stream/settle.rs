@@ -40,8 +40,8 @@ impl StreamQueue {
         self.settle_and(patience, |ended| self.clear(ended.into_iter().flatten()));
     }
 
-    /// For the reaper: settles what has ended. Code of the user's runs when a user's values are dropped, which may wait for what
-    /// nobody but the reaper ends: so they are dropped on a thread of host functions.
+    /// For the reaper: settles what has ended. Users' values are dropped on a thread of host functions, since their code may wait
+    /// for a launch that nobody but the reaper ends.
     pub(super) fn settle_for_reaper(&self) {
         self.settle_and(Patience::Short, |ended| {
             let (mut values, mut others) = (Vec::<Box<dyn Any + Send>>::new(), Vec::new());
@@ -58,7 +58,8 @@ impl StreamQueue {
             }
             self.clear(others);
             if !values.is_empty() {
-                self.reaper().run(Box::new(move || values.into_iter().for_each(drop_value)));
+                let drop_all = || values.into_iter().for_each(|value| contained(|| drop(value)));
+                self.reaper().run(Box::new(drop_all));
             }
         });
     }
@@ -422,11 +423,6 @@ impl StreamQueue {
             queue.failed.get_or_insert(error);
         }
     }
-}
-
-/// Drops a user's value, whose code may panic.
-fn drop_value(value: Box<dyn Any + Send>) {
-    contained(|| drop(value));
 }
 
 /// Does what runs a user's code. The payload of a panic is not dropped, which could panic again.

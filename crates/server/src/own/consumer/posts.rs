@@ -70,7 +70,7 @@ impl Consumer<'_> {
                 registry,
                 caller,
                 head,
-                if last { posts.lost_else() } else { posts },
+                if last { posts.of_cleared_ring() } else { posts },
             )
         });
         self.counts.posts.add(batch.posts.into());
