@@ -17,7 +17,7 @@ const AMD_FEATURE: &str = "abi_gpu_kernel";
 ///
 /// An array that a loop indexes lies in registers only once the loop is unrolled, and each checked index is a branch more to
 /// count: the 8 × 8 sums of a matrix product with checked indices take more than 400, where LLVM's own bound is 300. Without
-/// this they took 17 times as long. From 1000 on images grow by a tenth, up to here by nothing (docs/measurements.md). LLVM's
+/// this they took 17 times as long. From 1000 on images grow by a tenth, up to here by nothing (docs/history). LLVM's
 /// AMD target has such a bound for loops with arrays already (2700), which this one would take the place of.
 const UNROLL: &str = "-Cllvm-args=-unroll-threshold=800";
 

@@ -6,7 +6,7 @@
 //! what the kernel's own code needs, estimated from the PTX, since the driver assembles it on the machine where the kernel
 //! runs. Most kernels wait for memory, and are the faster the more of their waves a multiprocessor holds. So what an innermost
 //! loop hands from turn to turn counts whole and all else by half: what lies outside of loops spills at little cost, and what
-//! a loop only reads or makes anew the assembler makes where it is used. The factors are measured (docs/measurements.md, "registers").
+//! a loop only reads or makes anew the assembler makes where it is used. The factors are measured (docs/history, "Registers").
 
 use crate::ptx::{Function, Statement, functions};
 use std::collections::{HashMap, HashSet};

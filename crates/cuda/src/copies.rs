@@ -86,7 +86,7 @@ pub(crate) struct Copies {
 }
 
 /// Lines of copies that go side by side: a short copy's beginning and end take longer than its bytes. More than two make
-/// nothing faster (docs/measurements.md).
+/// nothing faster (docs/history).
 const LINES: usize = 2;
 
 /// The copies of all threads.

@@ -8,7 +8,7 @@ const EARLY_SLOTS: u32 = 8;
 /// Entries of 16 bytes in the post rings of the home slots: powers of two, at least four a lane (a lane's longest
 /// post takes three, an owner one), at most 65,536.
 ///
-/// The rings of all waves that post have to stay in the host's cache together (docs/measurements.md). One wave a
+/// The rings of all waves that post have to stay in the host's cache together (docs/history). One wave a
 /// multiprocessor uses the slots with the first number only, some waves those with early numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

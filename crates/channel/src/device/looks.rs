@@ -6,7 +6,7 @@ use hostcall_abi::launch::LaunchId;
 
 /// Time between two looks over the link at one word, of all waves that want to know it together. A GPU reads one word of the
 /// host's memory once in a microsecond, whoever asks, and the copy engine waits behind all who ask: beside 1,056 waves that look
-/// at one word, 8 MiB take 27 ms instead of 0.16 (docs/measurements.md).
+/// at one word, 8 MiB take 27 ms instead of 0.16 (docs/history).
 pub(crate) const LOOK_PERIOD_NS: u64 = 4 << TICK_BITS;
 
 /// The clock's nanoseconds to a tick.

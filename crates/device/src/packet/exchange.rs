@@ -112,7 +112,7 @@ pub(crate) enum Look {
     /// As often as it can.
     AllTheTime,
     /// Less and less often. Looks travel over the link that the host's copies need: while 132 lanes of an H200 look all the
-    /// time, a copy takes twenty times as long (docs/measurements.md).
+    /// time, a copy takes twenty times as long (docs/history).
     WithPauses {
         /// Whether the lane then sees the bytes that the answer tells of. Each look empties a GPU's first-level cache for that.
         sees_bytes: bool,

@@ -40,7 +40,7 @@ pub(crate) use waits::RawChannels;
 /// | memory | pages of the host | as many pages of the host, and of the device |
 ///
 /// Take staged pages for bursts that end before all pages are full: the waves do not wait for the link. Take direct ones for
-/// streams that go on, which a reader gets faster so (docs/measurements.md), where each record is to be seen at once, and
+/// streams that go on, which a reader gets faster so (docs/history), where each record is to be seen at once, and
 /// where memory of the device is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Placement {

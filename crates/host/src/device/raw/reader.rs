@@ -243,7 +243,7 @@ impl<T: Plain + Copy> RawPage<T> {
 }
 
 /// How far ahead of a word, in words of 8 bytes, a line is asked for: one page of the system's. A processor looks ahead by itself
-/// as far as the end of such a page, and begins anew in the next one (docs/measurements.md). Behind the channel's page lies the
+/// as far as the end of such a page, and begins anew in the next one (docs/history). Behind the channel's page lies the
 /// one that waves were given next, which is read next as a rule.
 const AHEAD_WORDS: usize = 512;
 
