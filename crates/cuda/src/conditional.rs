@@ -1,11 +1,19 @@
-//! Lists with bodies: kernels that the driver skips or repeats, as a kernel of this file decides when they would begin.
+//! Lists with bodies: kernels that the driver skips or repeats, as a kernel of this file decides when they
+//! would begin.
 //!
-//! The driver's graph has a conditional node for each body. *Decide* is a kernel of one lane that tells the driver whether the
-//! body begins: before the first body for each of them, and in a body that is repeated behind its kernels.
+//! The driver's graph has a conditional node for each body. *Decide* is a kernel of one lane. It tells the
+//! driver whether the body runs: once before the first body, for each of them, and in a repeated body again
+//! behind its kernels.
 //!
-//! What the driver repeats are several turns, one behind the other, since a turn of its own takes it longer than a kernel
-//! takes that does nothing. Between them *go on* looks whether there is another turn. If not, it says so in the list's words,
-//! and the kernels that are left do nothing.
+//! One turn of the driver's takes about 4 us, longer than a kernel that does nothing. So one turn of the
+//! driver's holds several of the loop's ([`TURNS`]): four of up to four kernels, two of up to sixteen, if the
+//! GPU runs each kernel's whole grid at once. Between them *go on*, also a kernel of one lane, looks at the
+//! same words as *decide*. If the loop is over it stores 1 in the upper half of the list's second word; waves
+//! load that word when they begin, and end at once. So a loop that ends starts the kernels of up to three
+//! turns for nothing.
+//!
+//! One lane looks at the condition between two turns, not each wave: waves of one launch may begin after
+//! others have written the word.
 
 use crate::list::{Building, Last, doing, has_nodes_of_any_kind};
 use crate::{Error, Function, Gpu, List, Listed};

@@ -1,4 +1,19 @@
-//! Lists: kernels in a row as a graph of the driver's, built by hand and never captured.
+//! Lists: kernels in a row as a graph of the driver's, built by hand and never captured, which a queue starts
+//! as one operation.
+//!
+//! Kernels of a list follow each other by edges of the driver's graph. An edge is *programmatic* where the
+//! kernel behind it waits by itself ([`Listed::waits`]) and its grid takes at most a quarter of the GPU
+//! ([`EARLY_PART`]): then the driver starts it while the one before it runs, which spares the time between
+//! the end of one kernel and the beginning of the next. Larger kernels, and kernels that were built for GPUs
+//! before sm_90, have plain edges. What a kernel may do before the one before it has ended, and why a
+//! quarter, stands with the host's rows (`crates/host/src/device/graph/row.rs`).
+//!
+//! A list has words in memory that [`Gpu::list_words`] allocates: `cuStreamBatchMemOp` refuses memory of the
+//! driver's pools. [`Queue::launch_list`] writes the first two in the queue's order and then starts the
+//! graph.
+//!
+//! To build, instantiate or free such a graph may wait for kernels that run, so it is never done by a launch,
+//! and lists are freed when no kernel runs (`quiet.rs`).
 
 use crate::gpu::Handle;
 use crate::quiet::when_quiet;

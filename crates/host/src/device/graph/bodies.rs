@@ -1,8 +1,15 @@
 //! Conditions and bodies: what the host does between the nodes of a replay.
 //!
-//! Where the device decides about bodies by itself, these are rows instead (`row.rs`). A step runs on a thread of host
-//! functions, while the replay's stream waits for it. It launches a body's nodes on the instance's inner queue, waits until
-//! they are settled, and looks at the condition again. So its plan, which it has, is kept as long as they need it (PLAN).
+//! Functions of the host, and bodies that the device does not repeat by itself (`row.rs`), are *steps*:
+//! operations that begin when everything before them is settled, and run on a thread of host functions while
+//! the replay's stream waits. A step with bodies launches a body's nodes on the instance's *inner queue*,
+//! waits until they are settled, and looks at the condition again. So its plan, which it has, is kept as long
+//! as they need it (PLAN). A step calls functions in bodies itself, so no step waits for another one's
+//! thread. The inner queue enters nothing into the device's order: the step's position has.
+//!
+//! Whoever cancels first marks the step and then cancels what is on the inner queue. The step looks at the
+//! mark after each push. So one of the two ends each launch. The stream tells that the step's position waits
+//! for the inner queue: a handler of a body's kernel that waits for the stream gets `WouldDeadlock`.
 #![allow(unsafe_code, reason = "reads a condition's word")]
 
 use super::failure::NodeFailure;

@@ -1,4 +1,16 @@
 //! Streams that capture: what they are given is recorded, and not done.
+//!
+//! A capture is *broken* by work that a replay could not repeat or that would have to be done now: waiting
+//! for or reading on one of its streams, an allocation that is under no cache and cannot be the capture's
+//! (see [`CaptureMode`]), a second capture on the stream, functions and closures that run once, an event from
+//! outside, the launch of an instance, a fork that was not joined, the end of the stream or of the device.
+//! The call that broke it gets the sentence that says why, and so do later calls on the stream and the end of
+//! the capture.
+//!
+//! Memory that the capturing thread allocates is the capture's: a node gives it its first values at each
+//! replay, and the nodes that use it keep it. Whoever drops the buffer before the capture ends has given it
+//! to the graph. Within the capture, dropped memory is handed out again, which the one order of nodes allows.
+//! The host's own copies are refused meanwhile, since replays would not make them.
 
 use super::node::{Node, TransferNode};
 use super::{Graph, GraphError, Recorded, new_name};

@@ -1,4 +1,40 @@
 //! Replays: as whoever launched them holds them, and as their launches know them.
+//!
+//! ```text
+//!  stream.capture(mode, work)          graph.instantiate()              instance.launch(&stream)
+//!  ──────────────────────────────────────────────────────────────────────────────────────────────
+//!  launch, write, copy, fill,    ┐     checks: no circle, bounds        begins a launch id a kernel
+//!  repeated_function, add_graph, ├──►  Graph ──► Plan: nodes in one ──► enters all buffers once
+//!  record + wait_for (fork, join)┘     by hand:  order, children        pushes operations in a row:
+//!                                      add_*,    in their places,       kkk c H kk … end
+//!                                      edge      rows found             └── of the stream's own queue
+//! ```
+//!
+//! The recording is hostcall's own: a capturing stream writes down what it is given, and the driver learns
+//! nothing of it. So nothing that other threads do with the driver can break a capture.
+//!
+//! - A replay is ordinary work of its stream. Each kernel is a launch with an id of its own, so calls, posts,
+//!   panics, faults, cancellation and time limits are those of any launch. Nodes run in one order, the lowest
+//!   number first among those whose edges allow it: branches of a fork do not run side by side.
+//! - All nodes' buffers are entered into the device's order at once, at the replay's last position, before
+//!   its first node is pushed. So work of other streams waits for the whole replay, and the replay for
+//!   theirs. Replays of one instance follow each other on whatever streams they are launched.
+//! - A kernel that panics stops its stream, as any launch does: the replay's later kernels, functions and
+//!   bodies are skipped, copies and fills are done all the same, and so it goes on until `synchronize` has
+//!   told the failure. The error names graph, node, kernel and the replay's number. Then the instance can be
+//!   launched again.
+//! - The device's table of origins (`origins` of the device) has graph, node and replay of each launch id
+//!   that a replay has begun and that has not ended: `graph::origin()` asks it.
+//!
+//! | what | owner | until |
+//! |---|---|---|
+//! | a node's kernel, buffers, closures, staged bytes, function | the node, which graphs, plans and children share | nobody has it any more |
+//! | a plan | the instance, and each replay of it | `set` or `update` made another one, and the replay's last operation is settled |
+//! | a list, its words, its kernels' modules | the row, and each operation that has it | the row gave it up, and those operations are settled |
+//! | a list's ids | the operation | it is settled |
+//! | the inner queue | the instance, and the step that runs | both are gone; a step leaves it idle |
+//! | memory that a capture allocated | the capture, then the nodes that use it | the capture was broken and its buffers are dropped, or no graph has the nodes |
+//! | a cached allocation | the `AllocCache`, and the nodes that use it | `clear`, which is refused while a node uses it |
 
 use super::failure::{NodeFailure, ReplayFailure};
 use super::node::NodePath;

@@ -1,9 +1,62 @@
-//! Rows: kernels of an instance that follow each other, or that are the bodies of a node, as lists that the device takes at
-//! once.
+//! Rows: kernels of an instance that follow each other, or the kernels of a node's bodies, which a device
+//! takes at once.
 //!
-//! A list's kernels have their parameters for good. What differs from replay to replay, the first launch's sequence and id,
-//! they add from two words of the list, which are written in the stream's order. What differs from stream to stream is in
-//! the parameters: a row has a list for each stream.
+//! What the device takes is a *list* (`Backend::list`): on NVIDIA a graph of the driver's, built by hand
+//! (`crates/cuda`, `list.rs`), on the software device dispatches under one lock. Copies, fills and steps of
+//! the host lie between rows. A row without a list (no list was made, a stream too many, an AMD GPU) is given
+//! kernel by kernel.
+//!
+//! # What changes from replay to replay
+//! A list's kernels keep their parameters. Two numbers are new in each replay: the sequence and the id of the
+//! row's first launch. They are the list's two *words* in device memory, which the stream's queue writes in
+//! order before it starts the list. Each kernel's parameters hold its place in the list; a wave adds that
+//! place to the words when it begins.
+//!
+//! The addresses of the stream's stop word and post word are parameters too. So a row has one list for each
+//! stream, for at most [`MOST_STREAMS`] streams; the stream that got its list first gives way.
+//!
+//! Making a list may wait for kernels that run, so a launch makes none: `Instance::upload` does. The software
+//! device waits for nothing, and makes its lists at the first replay on a stream. `set` and `update` make a
+//! new plan, which takes over the rows whose nodes are the same.
+//!
+//! # Ids
+//! The launches of a list have ids in a row (`LaunchRun`). They begin and end together: one entry in the
+//! server's table, one in the table of origins, one operation to settle. Calls, posts, prints and panics name
+//! a launch by its own id, as always. At most half of a device's ids are for lists; a replay that gets none
+//! is given kernel by kernel.
+//!
+//! # A kernel may begin early
+//! On NVIDIA from sm_90 on, a kernel of a list may begin while the one before it runs. It makes its waves'
+//! records and then waits (`griddepcontrol.wait`) until that kernel has ended and its writes can be seen.
+//! Until then it reads only the stream's stop words and the list's own words.
+//!
+//! A kernel that waits so occupies multiprocessors. [`Early`] lets at most a quarter of the GPU be occupied
+//! this way. Otherwise this deadlock is possible: kernel 2 waits for kernel 1, kernel 1 for a handler, the
+//! handler for a kernel of another stream, and that kernel for the multiprocessors that kernel 2 holds.
+//!
+//! A kernel whose predecessor never stops its stream (it neither calls nor panics) may ask at once whether
+//! the stream was stopped, and may let its own successor begin. The lowest bit of the list's address in its
+//! parameters says so (`FOLLOWS_ONE_THAT_NEVER_STOPS`). Behind any other kernel it must first wait, since
+//! that one may still stop the stream.
+//!
+//! # Bodies that the device repeats
+//! A node with bodies is a row if its bodies contain only kernels, a word decides about it, and the device
+//! takes conditional lists (`Backend::conditional_list`: NVIDIA from CUDA 12.3 on). Every other node with
+//! bodies is a step of the host (`bodies.rs`). A *turn* of the body begins when the one before has ended on
+//! the device, so a kernel keeps its launch id and its sequence in all turns: its calls, posts and panics are
+//! those of one launch.
+//!
+//! ```text
+//!           ┌──────────────────────────── WHILE ────────────────────────────┐
+//!  decide ─►│ kernels ─► go on ─► kernels ─► go on ─► … ─► kernels ─► decide │─► what follows in the stream
+//!           └───────────────────────────── again ◄──────────────────────────┘
+//! ```
+//!
+//! *Decide* and *go on* (`crates/cuda`, `conditional.rs`) begin another turn if the condition's word is in
+//! the body's range and both stop words lie beyond the row's last sequence: so a lane that panics ends the
+//! loop, and so does whoever cancels. They count turns in the list's memory ([`List::turn`]), for which
+//! `graph::origin()` asks. A loop that was stopped counts no further, so that a failure names the turn in
+//! which it happened.
 #![allow(unsafe_code, reason = "makes lists of kernels with raw parameters")]
 
 use super::NodeKind;
