@@ -1,4 +1,20 @@
-//! What brings staged pages to the host, and free ones to waves: a queue of the device for each way, that does nothing else.
+//! What brings staged pages to the host, and free ones to waves: a queue of the device for each way, that
+//! does nothing else.
+//!
+//! Readers drive it: each look of theirs takes what was copied and asks for the next batch, under the
+//! readers' lock alone, which no launch takes. Two batches are on their way at a time, so that one is copied
+//! while the other is read. A copy waits for no kernel. Where nobody reads nothing is copied, since a full
+//! page waits in device memory as well as in the host's.
+//!
+//! - *When:* an idle engine gets what there is, a busy one a batch once [`WATERMARK_BYTES`] are found.
+//!   Half-filled pages are many short copies: beside full pages they get one part in [`HALVES_PART`] of the
+//!   engine's time. So a flush is seen at once on an idle channel, and later on a busy one.
+//! - *How large:* a copy of less than 1 MiB does not reach the engine's rate. So pages go into the ring by
+//!   blocks of [`BLOCK_BYTES`], are filled at about the same time and make one copy, with small gaps between
+//!   chunks copied too. Single pages of a block are given out when blocks hold back more than a quarter of
+//!   all pages, when nothing is to be copied and less than a quarter is free, and when all was read.
+//! - *Failures:* if the device fails, what was not copied is counted (`RawStatistics::lost_bytes`) and the
+//!   channel closes, so that nobody waits. Whoever drops a channel waits for its copies, at most two batches.
 
 use super::{Memory, RawStaging};
 use crate::device::Error;

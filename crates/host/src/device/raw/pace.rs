@@ -1,4 +1,12 @@
 //! How often somebody looks for news.
+//!
+//! | since the last news | what the thread does |
+//! |---|---|
+//! | 100 us, or four times the usual gap between news if that is below 5 ms | looks all the time |
+//! | longer | sleeps 50 us, then twice as long each time, up to 1 ms |
+//! | longer, and a look takes long | sleeps 100 times as long as a look takes, up to 20 ms |
+//!
+//! One look that was interrupted makes no long sleep: the time that a look is taken to need grows slowly.
 
 use std::time::{Duration, Instant};
 

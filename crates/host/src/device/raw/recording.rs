@@ -1,4 +1,12 @@
 //! Recording raw channels to files.
+//!
+//! One thread copies pages into a MiB of whole blocks and gives them back; from the first full MiB on a
+//! second thread writes the blocks. The file is written from copies because a block has a checksum, which a
+//! device that breaks the rules could make wrong by a store between the sum and the write. The system lets
+//! one `write` go into a file at a time, so more threads would wait for each other. At most 4 MiB, or one
+//! larger page, are on their way besides the MiB that is being gathered; then the first thread waits with a
+//! page in its hand. An error counts the pages of all blocks that are not in the file, and nothing is written
+//! behind it.
 
 use super::{Inner, Pace, RawChannel, RawPage, RawReader, RawStatistics};
 use hostcall_device::kernel::Plain;

@@ -1,4 +1,11 @@
 //! What waves wait for that write to raw channels: nobody handles that, so no server knows of it.
+//!
+//! A wave that waits for a free page calls nobody. But its state in device memory says that it has no page,
+//! and the words that waves share say that none is free. The host reads both when somebody asks what waits
+//! (`Device::waiting`), at no cost for the device. Nothing says since when the wave waits. An error of a
+//! limited wait names such a wave only where no call waits and the limit is at least 100 ms, since it takes a
+//! read of the device's memory. Waves of kernels that other compilers made keep in registers what they
+//! remember, and are not told.
 
 use super::copier::Copier;
 use super::found::{Found, Inner};
