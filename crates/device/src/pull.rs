@@ -1,5 +1,18 @@
-//! Bytes of the host's memory that lanes copy into the device's by themselves, one lane after the other: the wave's shared memory,
-//! through which they come, is that of whoever holds its home slot.
+//! Bytes of the host's memory that lanes copy into the device's by themselves (bulk copies), one lane after
+//! the other: the workgroup memory through which they come is that of whoever holds the wave's home slot.
+//!
+//! The build finds the kernels whose code can come to this (`KernelInfo::found`). A launch of one gives it
+//! memory for it at the end of each workgroup's (`staging_of` in `crates/host/src/device/grid.rs`): 64 KiB of
+//! a multiprocessor's, shared by the workgroups that are there together, as far as as many stay, and 1 KiB a
+//! wave at least. A lane alone gets as many bytes a second as it has on their way. To global memory they go
+//! on by themselves; to a stack, and to or from a place that is no multiple of 16, the lane takes them out of
+//! the workgroup's memory. Whole units of 16 bytes are asked for.
+//!
+//! A lone lane pulls what the byte area has for it from 96 bytes on: six loads over the link take as long. Of
+//! a longer reply the lane says up to how many bytes it pulls sooner than the host copies (`ReplyAt`), and
+//! the host decides (`Messages::is_sooner_pulled`): as a loan that the lane pulls up to that length, or up to
+//! 256 KiB while the host makes other copies and half of its budget is left; by the copy engine otherwise,
+//! which carries more a second.
 
 use crate::group::Group;
 use crate::packet;

@@ -1,8 +1,19 @@
 //! Memory that lanes lend to the host while they wait for its answer: the host reads and writes it in place.
 //!
-//! A lane lends by an operation, not through memory that it shares with the host. So what a host is told in such memory is
-//! checked here: only what some lane has lent, and has not taken back, is accessed, and a lane goes on only when nobody is
-//! accessing its memory any more.
+//! ```text
+//!  lane                       executor                    host (consumer, worker or helper)
+//!  lend(buffer) ────────────► a cell, its turn: a number
+//!  number in the message ───────────────────────────────► lent? locks the cell, preadv2 into it
+//!  waits                                                  answers REPLY_IS_THERE
+//!  take_back(number) ───────► waits for the lock
+//! ```
+//!
+//! The host's processor reaches all that lanes have, so an address in a channel could have it write anywhere.
+//! So a lane lends by an operation of the executor, which gives it a number; the channel carries the number,
+//! and it is looked up here. What no lane lends at that moment is not accessed, nor more of it than was lent.
+//! The lane takes its memory back when it has its answer or leaves without one, and the executor does so for
+//! a lane that is ended by force; both wait for the cell's lock. So the thread that fills the memory needs no
+//! other order with deadlines and cancellations. What it calls meanwhile waits for nothing.
 
 use hostcall_abi::word::ReplyAt;
 use std::slice;

@@ -17,7 +17,7 @@ const LEAST_STAGE_BYTES: u32 = 256;
 const UNIT: u32 = 16;
 
 /// How many times the staging's bytes a lane copies sooner than the host: to that a copy takes 15 µs, of however few bytes, and
-/// brings 50 bytes a ns then (H200, docs/measurements.md).
+/// brings 50 bytes a ns then (H200, docs/history).
 const TIMES_STAGED: u32 = 8;
 
 const _: () = assert!(LEAST_STAGING_BYTES >= STAGING_ALIGN + 4 * LEAST_STAGE_BYTES);

@@ -1,5 +1,22 @@
-//! Memory for replies that the device reads in place: kept for the next reply, since to get it from the
-//! system, and to pin it for a GPU, takes longer than to fill it.
+//! Loans: memory for long replies, which a handler fills in place and the device reads there. It is kept for
+//! the next reply, since to get memory from the system, and to pin it for a GPU, takes longer than to fill
+//! it.
+//!
+//! ```text
+//!  handler                    server                               lane
+//!  Output::fill ────────────► takes a loan from its pool
+//!    writes, perhaps again
+//!  returns ─────────────────► lends it, answers with its address ─► copies the bytes, then stores the first word
+//!                             takes it back: the lane calls again
+//!                             with bytes, its wave or launch has
+//!                             ended, or memory is short and the
+//!                             first word says so
+//! ```
+//!
+//! Until it is lent, only the host knows of a loan. So a handler whose lane is not answered any more (a
+//! deadline, a cancellation) goes on filling memory that no other call has. Loans for a GPU are pinned side
+//! by side, 4 MiB at once, and stay so until the device closes: the driver frees pinned memory only when no
+//! kernel runs, and a GPU looks up few large areas faster than many small ones.
 
 use super::budget::{Budget, Charge, OverBudget};
 use hostcall_channel::host::{Lent, Loan, LoanMemory};

@@ -1,8 +1,12 @@
-//! Threads that find work by looking for it: what is hot in every pass, what is cold in turn, and asleep when there is
-//! none.
+//! Threads that find work by looking for it: what is hot in every pass, what is cold in turn, and asleep when
+//! there is none.
 //!
-//! What it costs to find a call does not grow with the number of places where one may be. Places where there was work
-//! lately are *hot*, and looked at in every pass; the others are *cold*, and some of them are looked at in each pass.
+//! What it costs to find a call does not grow with the number of places where one may be. Places where there
+//! was work lately are *hot*, and looked at in every pass; the others are *cold*, and some of them are looked
+//! at in each pass. The endpoint of each protocol ([`Endpoint`]) says how long a sleep may be.
+//!
+//! On machines with few processors, a thread without work for a few microseconds yields its processor between
+//! looks: handlers and lanes need it.
 
 use rustix::thread::set_current_timer_slack;
 use std::num::NonZero;

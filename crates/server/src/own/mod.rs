@@ -1,14 +1,51 @@
 //! hostcall's own protocol: finding calls and posts, and having them handled.
 //!
-//! A call's hops: `consumer` finds it, `dispatch` looks its service up in the `registry` and runs an inline handler at
-//! once, or makes a `job` that a worker thread or the executor answers. `bytes` does the same for calls with bytes;
-//! `messages` puts such messages together, `reply` has where handlers put such replies. `posts` has the queues of posts to
-//! handlers that may wait.
+//! A call's hops: `consumer` finds it, `dispatch` looks its service up in the `registry` and runs an inline
+//! handler at once, or makes a `job` that a worker thread or the executor answers. `bytes` does the same for
+//! calls with bytes; `messages` puts such messages together, `reply` has where handlers put such replies.
+//! `posts` has the queues of posts to handlers that may wait.
 //!
-//! What else a call may meet: `at_once` answers it without a worker thread, `turns` has it wait for another one, and
-//! `unfinished` keeps it until all of its words have come. `inline` says what handlers consumers run. `launches` knows whose
-//! calls are answered; `builder` starts a server, `control` steers and stops it, `registration` registers services while it
-//! runs, and `shared` is what all of its threads have.
+//! What else a call may meet: `at_once` answers it without a worker thread, `turns` has it wait for another
+//! one, and `unfinished` keeps it until all of its words have come. `inline` says what handlers consumers
+//! run. `launches` knows whose calls are answered; `builder` starts a server, `control` steers and stops it,
+//! `registration` registers services while it runs, and `shared` is what all of its threads have.
+//!
+//! # How a handler runs
+//! - *Inline*: on the consumer that found the call. To find, hand over and answer such a call takes no
+//!   allocation, no lock and no system call. Calls of one line of doorbells that ask the same are handled
+//!   together and then answered. Such a handler must not wait: it holds its consumer. Each consumer says by
+//!   three stores what it runs, and the watchdog looks at that every 100 ms while launches run.
+//! - *Blocking* (the default): on a worker thread of the device (`engine::workers`). Built-in services have
+//!   pools of their own: one for files and the like, one thread for lanes that read the standard input, one
+//!   pool for lanes that print.
+//! - *Async*: as a future on the server's executor.
+//!
+//! # The life of a call whose handler may wait
+//! 1. *Rung.* The consumer sees a doorbell change (`Scanner::rung`).
+//! 2. *Taken.* It copies the packet's lines and checks them. From here on the slot's `busy` bit keeps every
+//!    consumer from looking at the slot again.
+//! 3. *Detached.* The consumer makes a `job::Ticket`: the right to answer the packet, with what each lane
+//!    asked. It puts the ticket under the watchdog's watch, and then looks whether the launch was cancelled
+//!    meanwhile. (Whoever cancels marks the launch and then gives up what is watched; so one of the two
+//!    answers the call.)
+//! 4. *Handled.* A worker thread, or the executor, takes a lane's call out of the ticket, copies its bytes,
+//!    and runs the handler.
+//! 5. *Answered.* Handler, the lane's deadline and a cancellation race for each lane, under the ticket's
+//!    lock. The first one writes the lane's reply; bytes are copied under that lock, since a lane has its
+//!    memory to itself once it is answered.
+//! 6. *Busy cleared.* When every lane has its answer, `DetachedAnswer` is dropped, and the slot may be looked
+//!    at again. Then the device is told (`on_answer`), and the consumer is woken: the wave may have rung
+//!    again before the bit was cleared.
+//!
+//! A call that is answered at once (`at_once`) skips the watch, and a call that waits for its turn (`turns`)
+//! stays a job whose deadline counts.
+//!
+//! # What never happens on these threads
+//! A consumer waits for no handler, writer or kernel. Posts to handlers that may wait, and output, go through
+//! bounded queues. Nothing of a user's (a handler, its drop, a panic's payload, a writer and its error, a
+//! report, a subscriber of `tracing`, a future) runs uncaught on the server's threads or under a lock of
+//! theirs. A thread that dies all the same stops the server with an error. A handler that waits for the
+//! kernel that waits for it (`synchronize`, a buffer's `read`) gets an error that names both.
 
 mod at_once;
 mod builder;

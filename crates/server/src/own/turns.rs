@@ -1,6 +1,10 @@
-//! Calls that are handled one after the other, though many threads handle calls: those of one *turn*, such as writes to one
-//! file ([`Service::turn`](hostcall_service::Service::turn)). The thread that handles the first handles those that come
-//! meanwhile too, so that nobody waits for it.
+//! Calls that are handled one after the other, though many threads handle calls: those that have one *turn*,
+//! such as writes to one file ([`Service::turn`](hostcall_service::Service::turn)).
+//!
+//! The system lets one thread at a time write to a file; further threads would only wait for its lock. So the
+//! thread that handles the first call of a turn also handles those that others bring meanwhile, and these
+//! threads go on with other calls. A call that waits here keeps its deadline and its cancellation, and is not
+//! handled once it was answered.
 
 use super::job::ReadCall;
 use parking_lot::Mutex;

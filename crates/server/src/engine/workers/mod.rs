@@ -1,20 +1,21 @@
 //! Worker threads: where handlers run that may wait.
 //!
-//! Handlers may wait for anything, also for each other, so that a pool has a thread for each handler that waits, up to a
-//! limit. Handlers that return soon share a few threads. Which of the two it is nobody says beforehand; the pool finds out
-//! by watching whether work gets done ([`Pool::grow`]):
+//! Handlers may wait for anything, also for each other, so a pool has a thread for each handler that waits,
+//! up to a limit. Handlers that return soon share a few threads. Nobody says beforehand which of the two a
+//! handler is; the pool finds out by watching whether work gets done ([`Pool::grow`]):
 //!
-//! - up to [`QUICK_THREADS`] threads are started while work waits for one, the number doubling each [`QUICK_LOOK_AFTER`];
-//! - more are started when, for [`LOOK_AFTER`], no handler returned while work waited: then the handlers wait, perhaps for
-//!   each other, and the number doubles from look to look, up to [`Limits::threads`];
-//! - while handlers do return, it grows slowly, up to [`MOVING_THREADS`].
+//! | what the pool sees | what it does |
+//! |---|---|
+//! | three of four handlers return within [`QUICK_NS`], and work gets done | lets as many threads run as there are processors, but for one |
+//! | more handlers take longer (the pool is *eager*) | wakes a thread for each piece of work; starts more, doubling each [`QUICK_LOOK_AFTER`], up to [`QUICK_THREADS`] |
+//! | no handler returned since the last look, and work waits | doubles its threads from look to look, each [`LOOK_AFTER`], up to [`Limits::threads`]: the handlers wait, perhaps for each other |
+//! | [`QUICK_THREADS`] and more, and handlers return | grows by an eighth a look, up to [`MOVING_THREADS`] |
 //!
-//! To wake a thread takes several microseconds, and the consumers do so, while one that runs takes the next piece by itself. So a
-//! pool whose handlers mostly return soon ([`QUICK_NS`]) is not *eager*: it lets only as many threads run as there are processors
-//! but for one, until the handlers turn out to wait. And a few threads without work look for some for a while before they sleep:
-//! what comes meanwhile wakes none.
+//! To wake a thread takes longer than most handlers do, while a running one takes the next piece by itself.
+//! So a few threads without work (half of the processors, but for one) look for some for [`LOOKS_FOR`] before
+//! they sleep. A pool whose handlers use a processor all the time (`Limits::busy`: files) is never eager.
 //!
-//! At the limit (or when the system starts no more threads) work waits for a handler to return.
+//! At the limit, or when the system starts no more threads, work waits for a handler to return.
 
 mod later;
 #[cfg(test)]

@@ -1,7 +1,24 @@
 //! A consumer thread: looks for calls and posts, and sleeps when there are none.
 //!
-//! The places of [`crate::engine::polling`] are lines of doorbells. Post rings are visited only while they are hot, which
-//! their post bells make them.
+//! The places of [`crate::engine::polling`] are lines of doorbells, which the consumers of a server share out
+//! among themselves. A pass looks at *hot* lines, where there was a call lately, and at some cold ones in
+//! turn. While the calls of some lines are served, those of the next are found, and the cache lines of their
+//! replies are prefetched for writing. Post rings are visited only while they are hot, which their post bells
+//! make them.
+//!
+//! A wave leaves a *hint* before its first call, in one of a few words, so that its line is found in the next
+//! pass. Of two hints that come at once one may be lost; then the line is found in its turn. After each sleep
+//! the consumer looks at the hints, at lines of waves that have called or posted and whose launch has not
+//! ended, and at some others in turn; at all lines if it was woken or saw a hint and these had nothing.
+//!
+//! | situation | longest sleep |
+//! |---|---|
+//! | no launch runs | 1 s ([`DEEP_SLEEP`]) |
+//! | the device's wake-ups always arrive, from the second sleep on | 100 ms ([`LONG_SLEEP`]) |
+//! | no call or post for over 100 ms | 2.2 ms ([`LONGEST_QUIET_SLEEP`]) |
+//! | else | a 16th of the time since the last call or post, 5 us to 0.7 ms |
+//!
+//! Whoever calls for the consumer's attention (a launch that begins) has it look on as after work.
 
 mod hot;
 mod posts;
