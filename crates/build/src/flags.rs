@@ -1,6 +1,16 @@
-//! What compilers are told for GPUs, in one place, each with its reason.
+//! What compilers are told for GPUs, in one place, each with its reason. What LLVM and the assembler make of
+//! kernels otherwise is told by the modules that change it: contraction of floats ([`crate::contraction`]),
+//! the registers of a kernel ([`crate::registers`]), the stack of an image ([`crate::stack`]), and what
+//! kernels are spared that do not call ([`crate::spared`]).
 //!
-//! Contraction of floats is no flag, since it would change the device crate's mathematics too: see [`crate::contraction`].
+//! Two things that no flag mends, for those who write kernels:
+//! - Where a barrier stands behind a loop's sums, LLVM moves the sums behind it, and all that was read for
+//!   them waits in registers: put the barrier that protects shared memory at the beginning of the next round.
+//! - A buffer's address comes as a number. What LLVM 22 is told of it (`isspacep.global`) it drops before it
+//!   would use it, so `target::global` of the device crate makes the pointer in a way that it cannot:
+//!   accesses are `ld.global` and `st.relaxed.sys.global`. In workgroup memory the 32-bit address is the
+//!   difference to the window in which all addresses see that memory, so that constant parts of an index are
+//!   part of the instruction.
 
 use crate::toolchain::Toolchain;
 

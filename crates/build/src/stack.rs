@@ -1,7 +1,9 @@
 //! How much stack the lanes of an image need on NVIDIA.
 //!
-//! The assembler leaves it open where a call goes through a pointer, as in a panic's formatting, and the driver gives all
-//! kernels of a process stacks of one size. So the image says what its largest kernel needs, for the program to see to it.
+//! The assembler stops counting where a call goes through a pointer, as in a panic's formatting, and the
+//! driver then gives every lane of a process 8 KiB. So this module adds up the frames along all calls,
+//! recursion once, and writes the sum of the deepest kernel into the image (`hostcall_stack_bytes`); the
+//! device raises its stacks when it loads that.
 
 use crate::ptx::{Function, functions, words};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -1,5 +1,13 @@
-//! What `print!` and its like expand to. The host formats; the device sends a format's id and the arguments. A line with a
-//! value that the host does not know is formatted on the device and sent as text.
+//! What `print!` and its like expand to. The host formats a line if all of its arguments have types with
+//! `print::Argument`; the device then sends a format's id and the arguments as words. The first print of a
+//! call site sends its format string and gets the id: no linker sections, no pointers that the host would
+//! have to trust.
+//!
+//! `print!` finds out which way to go without knowing the types: it calls methods that two traits have
+//! (`print/how.rs`), of which the compiler takes the one for `Argument` where it can, and the one for all
+//! types where it cannot. That gives a constant, so a program whose lines are all words has no formatting
+//! code. Any other line is formatted on the device by `core::fmt`, into 256 bytes on its stack or, if it is
+//! longer, into the heap, and sent as text.
 
 use crate::bulk;
 use crate::call::CallOptions;

@@ -1,4 +1,15 @@
 //! What the lanes of a wave compute together: shuffles, votes, matches, reductions and scans.
+//!
+//! Each of these takes the lanes that came there together. It asks once who came, and all its steps use that
+//! mask: so no mask is the author's to get wrong, and no lane waits for one that went another way. Which
+//! lanes come together is not promised behind a branch; a kernel that needs all of them puts a barrier
+//! before.
+//!
+//! A full wave takes a butterfly, or shuffles by index: 5 or 6 steps. In a part of a wave each lane follows a
+//! pointer to the lane before it, which each step makes reach twice as far: as many steps, for any mask.
+//! Targets give the steps (`shuffle_u32`, `shuffle`, `matching` and, on NVIDIA from sm_80 on, `redux`); on
+//! the software device a step is one exchange among the part's lanes. The order in which floats are added
+//! differs between devices.
 
 use crate::global::Word;
 use crate::group::Group;

@@ -33,6 +33,22 @@
 //!
 //! # What it holds at first
 //! On the software device, zeros; on a GPU, any numbers, such as those of the workgroup before.
+//!
+//! # How it works
+//! ```text
+//!  NVIDIA: waves' records │ 64 bytes kept │ first parameter │ second, at a multiple of 16 │ … │ slice: the rest
+//!  AMD, software device:  │ 64 bytes kept │ …                                            Grid::workgroup_memory
+//! ```
+//!
+//! - Every access of a [`Shared`] cell is atomic, number by number, so that a race gives a wrong number and
+//!   no more. On NVIDIA an access is one instruction of workgroup memory, of two or four numbers for cells of
+//!   arrays.
+//! - Reductions and scans take their memory as a parameter ([`Scratch`]). A wave's lanes combine by shuffles;
+//!   behind a barrier each wave combines what all waves, or those before it, have found. A second barrier
+//!   lets the next one use the same memory.
+//! - On the software device each lane says where its barrier stands in the source. When the lanes of a
+//!   workgroup have come to different ones, each is told of the one at which most of the others wait, and
+//!   panics with that. GPUs count lanes and take all barriers as one.
 
 use crate::atomic::{Atomic, AtomicInteger, AtomicWord, methods};
 use crate::group::Group;

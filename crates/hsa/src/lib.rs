@@ -16,6 +16,35 @@
 //! | `packet.rs`, `ring.rs`, `queue.rs` | AQL packets, rings of them, and queues in order |
 //! | `faults.rs` | memory faults and errors of queues |
 //!
+//! # How it works
+//! The runtime's functions are found by name: in `libhsa-runtime64.so.1` (`amdgpu:N`; `HOSTCALL_HSA_LIBRARY`
+//! names another file), or in `crates/softhsa`, which this process contains (`gfx942`). A runtime is
+//! initialised once and stays.
+//!
+//! | memory | pool | who reaches it |
+//! |---|---|---|
+//! | channel, pinned buffers, staging | the host's, fine-grained | both, at the same address; stores are seen at once |
+//! | buffers, slot states, claims, heap, records of waves | the GPU's, coarse-grained (the host's where it has none) | kernels; the host by copies |
+//! | kernel arguments | the host's for kernel arguments | kernels; written before the packet |
+//!
+//! - A queue takes one of the runtime's AQL queues (a *ring*) with its first operation and gives it back when
+//!   it is dropped. Every packet has the barrier bit and fences of the system's scope, so operations follow
+//!   each other without the host. The header is stored last, with release order; then the doorbell rings. The
+//!   last packet of an operation counts the ring's signal down: how far a queue has come is a load of this
+//!   signal.
+//! - A dispatch has its kernel argument segment to itself until it has ended: arguments, the hidden ones that
+//!   its metadata names, and behind these what hostcall's kernels take by address. Workgroup memory is LDS,
+//!   whose size the dispatch asks for.
+//! - A copy engine does one copy after the other; one that waited for a kernel would keep those away that the
+//!   kernel may wait for. So a packet before the copy counts a signal down, the runtime calls back then, the
+//!   copy begins, and a packet behind it waits for its signal. Zeros and patterns are copied from host
+//!   memory: a kernel that fills the GPU leaves no room for another one.
+//! - Faults of memory, and errors of queues, are told on threads of the runtime's. They note the first, with
+//!   address and reason. Whoever asks next ends all rings of the GPU, so that nothing runs when memory is
+//!   freed, and names the kernels that were first in their rings. The device does nothing more.
+//! - HSA has no way to end a dispatch. A cancelled kernel ends by its stream's stop word and by its cancelled
+//!   calls.
+//!
 //! # Invariants
 //! **LOADED.** Whoever has a [`Runtime`] may call its functions: it was initialised, and is never shut down nor unloaded.
 //!

@@ -1,3 +1,24 @@
+//! A lane: how far it is, what it waits for, and which ones may begin in its place.
+//!
+//! Lanes that do not wait cost next to nothing. The kernel's entry gets a lane and the index behind the last
+//! one that may follow it (`CpuLane::lane`, `end`), and runs them in a loop that is compiled with the kernel
+//! (`enter_cpu` in crates/device). That is a *run* of lanes; between two of them lie a store, two loads and
+//! two comparisons. The executor notes which lanes ended when the loop comes back, or when one of them asks
+//! it for something.
+//!
+//! | what | who has it | until |
+//! |---|---|---|
+//! | a lane that has not begun | the wave's mask `fresh` | a stack is given to it, or a lane before it ends on one |
+//! | a run: the lanes `first` to `end` of a wave | one [`Lane`], with its fiber and its `CpuLane` | all have ended, or one gives way |
+//! | a lane that gave way (*alone*) | that [`Lane`]; `end` is the index behind it | it ends; then the [`Lane`] is the seat's again |
+//! | the lanes behind a lane that gave way | `fresh` | as above |
+//!
+//! A run also stops at a lane that lends memory, that a signal marks for its end, that takes its thread away
+//! (`watch.rs`), that panics or exits, and when its launch is cancelled. A signal handler lowers `end` to the
+//! index behind the `lane` that it finds; the loop stores the next lane's index first and reads `end` then
+//! (`CpuLane::advance`). So a lane runs once: here if the handler found it, elsewhere if the handler came
+//! before. Handler and loop are on one thread, so a compiler fence orders them.
+
 use crate::fiber::{Fiber, Trap, Yielder};
 use crate::group::Group;
 use crate::hold::Hold;

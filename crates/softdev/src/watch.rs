@@ -1,6 +1,25 @@
-//! A thread that watches the others: a lane that keeps one to itself loses it the seat, and another thread goes
-//! on with the seat's other lanes. Lanes that are away take turns, so that they do not take the processors from
-//! the seats.
+//! A thread that watches the others: a lane that keeps one to itself loses it the seat, and another thread
+//! goes on with the seat's other lanes. Lanes that are away take turns, so that they do not take the
+//! processors from the seats.
+//!
+//! A lane that never asks the executor for anything (`loop {}`, or spinning on memory) so starves nobody. The
+//! watch signals the thread of a lane, or of a run of lanes, that has kept the others of its seat waiting for
+//! too long:
+//!
+//! | the lane | time |
+//! |---|---|
+//! | computes | 5 ms of processor time ([`PATIENCE`]) |
+//! | computes, and a seat was lost in one of the last 20 looks | 0.5 ms of processor time ([`BUSY_PATIENCE`]) |
+//! | waits in the system | 1 s ([`BLOCKED`]) |
+//!
+//! The handler, on that thread, may find the run at another lane than at the last look: then that lane gets
+//! as much time for itself. Else, if the thread is in the kernel's own code, it marks the lane *away* and the
+//! seat vacant, and returns into the lane. Another thread takes the seat. Nothing is saved or switched at the
+//! interrupted place, so it does not matter what the lane was doing there (holding an allocator's lock, say).
+//!
+//! The lane's next operation marks the lane inside the executor and then looks whether it is away. Handler
+//! and operation run on one thread, so compiler fences order them; the seat's state passes on by the release
+//! store of `vacant` and the queue's lock.
 
 use crate::executor::Shared;
 use crate::seat::Seat;

@@ -43,6 +43,51 @@
 //! An access outside of every allocation, a trap, a wave that halts, an unknown or missing instruction stops its launch with a
 //! [`device::Failure`] that names kernel, workgroup, wave, place, instruction and reason. Results are rounded as
 //! MODE says.
+//!
+//! # How it behaves
+//! - *Turns.* Threads take workgroups from one run queue, run each wave for 2000 instructions at most, and
+//!   put the workgroup back at the end. A wave that spins costs the others its share of time; `s_sleep` and
+//!   barriers end its turn at once. 2048 waves are resident, the rest begin when others end.
+//! - *Waits.* Changes of signals by the host, and interrupt messages by which device code says that it
+//!   changed one, wake who waits. What changes without a word (a plain store by a kernel, a packet behind its
+//!   doorbell) is looked for in pauses that grow with the wait, to 10 ms.
+//! - *Memory.* Pools share the memory that the host has, which is taken where it is touched. Device loads,
+//!   stores and atomics are atomic instructions of the CPU at the same address, as over a coherent link.
+//!   Waits and cache operations are fences.
+//! - *Instructions.* Rows of a table that was made from LLVM's description say which bits are which operand.
+//!   An instruction is decoded when a wave first reaches it, and kept beside the code. One function says what
+//!   a mnemonic does; drivers apply it to all 64 lanes in loops that the compiler makes vector code of, or to
+//!   single lanes if few are active: so both round alike. While MODE asks for another rounding than to the
+//!   nearest even number, exact functions on whole numbers are used.
+//! - *Faults.* The first fault of a launch is reported: a memory fault to the system event handler, every
+//!   other one, and those that no handler wants, to the queue's callback. The queue then starts no more
+//!   packets, and the failed launch's signal stays as it is; `softhsa_last_failure` has the sentence.
+//! - *Ends.* A queue that is destroyed stops its launches, whose signals stay as they are, and returns when
+//!   none runs and no callback is called any more. The last `hsa_shut_down` does so with everything. In a
+//!   forked process, which has none of the runtime's threads, every function that returns a status says so.
+//!
+//! | what | owner | until |
+//! |---|---|---|
+//! | an allocation | the map of allocations ([`memory`]); a `View` of it holds the map's read lock | the client frees it and no view is open |
+//! | pinned memory | the client | each pin of it is undone; pins may lie in each other |
+//! | a signal's record | a page that is kept until the runtime's end | the last packet, copy or handler that knows the signal lets go of it |
+//! | loaded code | its executable, and each launch of its kernels | the executable is destroyed and its launches have ended |
+//! | a wave's registers, a workgroup's local memory | the thread that has the workgroup in hand | the workgroup's end |
+//!
+//! | thread | how many | what it does |
+//! |---|---|---|
+//! | `compute unit N` | `SOFTHSA_THREADS` for each GPU | runs waves |
+//! | `queue` | one a queue | starts packets, and waits in barrier packets |
+//! | `signal waits` | two | calls handlers; makes copies that wait for signals |
+//! | `doorbells` | one | looks at queues that have slept for long |
+//! | `events`, `queue errors` | one a report | calls the client's function |
+//!
+//! Copies that wait for nothing are made by the thread that asks for them. The map of allocations is locked
+//! last: under a device's run queue, a queue's pending packets, the list of queues, or the pins. Who has a
+//! `View` of it takes none of them.
+//!
+//! `docs/softhsa-instructions.md` says of each instruction whether it is exact, and whether a test executes
+//! it.
 
 pub mod api;
 pub mod changes;

@@ -1,4 +1,12 @@
 //! Where a device's times lie on the trace's time line.
+//!
+//! A device's clock is compared each 67 ms or more, by the first wave that comes to a trace point then: it
+//! asks for the host's time between two looks at its own clock. Half of what that took is the comparison's
+//! error. The last 16 comparisons give the rate.
+//!
+//! Each comparison corrects the mapping from the last recorded event on; the correction is spread over 100
+//! ms, so that times never run backwards. A time that was placed stays where it is. The file has each
+//! comparison, its error, and how far the line was off.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,20 @@
 //! What trace points of a device's kernels say, on its way to the file.
+//!
+//! ```text
+//!  wave (crates/device/src/trace.rs)     raw channel, DropNewest    .../device/raw/points.rs (host)       file
+//!  ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+//!  flags of the launch: traced? no: goes on
+//!  first use: TracePoints::register ──────────────────────────────────► Points: a number, a name ──► names
+//!  now and then: now_ns, clock_pair ──────────────────────────────────► DeviceClock: a line     ──► clock
+//!  time, head, values ─────────────────► page ────────────────────────► Drain: times on the line ──► points
+//! ```
+//!
+//! The lanes that came to a trace point together write one record, of the first of them. That lane ends a
+//! span, wherever the others go; so a lane's spans lie in each other. The end of a span has the begin's time,
+//! so that either says which span it is. A wave has the number of a trace point by a call, whose handler has
+//! put the name into the tracer's queue: so every record in the file is behind its name. Losses are the
+//! channel's (no wave waits for a trace), or the reader's if it meets what is no record; both are counted in
+//! front of the page. The thread that reads goes on only when the tracer's queue has room.
 
 use crate::clock::DeviceClock;
 use crate::queue::{Entry, PointsEntry};

@@ -1,4 +1,21 @@
 //! Recording: what servers hold, and what a program starts and ends.
+//!
+//! ```text
+//!  consumer, worker, watchdog          queue.rs          thread of the tracer (writer.rs)     file
+//!  ─────────────────────────────────────────────────────────────────────────────────────────────────────
+//!  Recording: picked up, began,  ────► bounded, ───────► gives numbers to methods    ───► names, calls,
+//!  ended, answered                     drops, counts     and launches; histograms         posts, names: blocks
+//! ```
+//!
+//! - Nobody waits for a trace. A record is pushed under a lock that the tracer's thread holds only to take
+//!   all of them. What does not fit is dropped and counted, as is what a file did not take.
+//! - There is one record a call of a wave, with the first begin and the last end of its lanes' handlers. It
+//!   is pushed while the slot is not free yet, so that records of one slot come in the order of its calls.
+//!   Posts are counted by method.
+//! - Launches are numbered from 1 on, since a channel uses its ids again. A record that comes after its
+//!   launch's end keeps its launch, because ends are written after the calls that were taken with them.
+//! - The watchdog tells a tracer of calls that have waited for 100 ms: a call that never ends leaves no
+//!   record of its own.
 
 use crate::format::{CALL_FIELDS, MAGIC, VERSION};
 use crate::latencies::Latencies;

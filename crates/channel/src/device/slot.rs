@@ -2,8 +2,18 @@
 //!
 //! A call by `n` converged lanes, `rank` counting them up from the leader: every lane reads its laps
 //! ([`Slot::laps`]); the wave synchronises; the leader rings ([`Slot::ring`]); every lane writes its line
-//! ([`Slot::write_line`]), flips laps ([`Slot::flip_laps`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell
-//! goes first because the host, once it looks at the slot, waits for the lines anyway.
+//! ([`Slot::write_line`]), flips laps ([`Slot::flip_laps`]) and polls for its reply ([`Slot::poll_reply`]).
+//! The doorbell goes first because the host, once it looks at the slot, waits for the lines anyway.
+//!
+//! A post is one to three entries of 16 bytes in the ring of the wave's home slot, each with the lap of its
+//! pass. A GPU's wave rings its post bell with the first post in each period of its clock, and before it
+//! waits for others or for room in the ring, or ends; the host looks at a ring for longer than that after its
+//! last post (`layout::post_bell` has both periods, and an assertion between them). A call that follows posts
+//! says how many, and the host takes these first.
+//!
+//! A look at the ring's tail, over the link, takes a GPU as long as ten posts. So a whole wave that finds the
+//! ring full, or that is to ring, has the tail copied into its record meanwhile (`aside.rs`), and knows it
+//! the next time.
 
 use super::kept::{Kept, UPPER_PARITY};
 use super::state::{BELL, LapRows, POST_BELL_PERIOD, POST_POSITION, POST_TAIL_SEEN, SlotState};

@@ -1,8 +1,33 @@
 //! A wave's record, and the slot that the wave has.
 //!
-//! A wave claims a home slot at its first call or post: it takes the word with the slot's state, and leaves that it has the slot.
-//! The last of its lanes to end puts the state back. So a slot's state goes from holder to holder, and nothing is done for a wave
-//! that never calls.
+//! ```text
+//!  first call or post           further calls                   the last lane ends
+//!  slot's word: state → HELD    (nothing)                       announce posts, wait for forgotten calls
+//!  state → the wave's record    calls, posts                    record → state
+//!  owner pair, parity flips                                     slot's word: HELD → state
+//! ```
+//!
+//! A wave claims a home slot at its first call or post. One exchange leaves in the slot's word that a wave
+//! has it, and brings the slot's state, packed into 64 bits (`abi::layout::kept`). The last of its lanes to
+//! end puts the state back. So a slot's state goes from holder to holder, and nothing is done for a wave that
+//! never calls. On NVIDIA the wave reads where the slot's words are while the exchange is on its way.
+//!
+//! A state does not fit one word in two cases: some lanes' laps differ from the others' (a part of the wave
+//! called an odd number of times), or posts are still in the ring. Then the state lies next to the word, and
+//! the next claim needs a second read.
+//!
+//! The wave begins with the slot of its place: on NVIDIA that of the hardware's place, or of its number in a
+//! grid of one workgroup a multiprocessor at most; on the software device that of its own number. So few
+//! slots are used when few waves run.
+//!
+//! A *settled* wave has made only calls of words and has all answers: the host has seen everything that it
+//! stored. It gives its slot back with one store. If only lone lanes have called, each call has already
+//! updated the word to give back (`SlotStateWords::kept_upper`); otherwise the wave computes it now. A wave
+//! that is not settled (it posted, sent or read bytes, rang twice, was cancelled: `SlotState::is_settled`)
+//! gives the slot back behind a fence, so that nothing of it comes after what the next holder stores.
+//!
+//! Only when a wave was killed in the middle does the host settle its calls, take the posts in its ring, also
+//! those of holders before it, and reset its slot.
 
 use super::bitmap::Pool;
 use super::home::{Homes, Place};

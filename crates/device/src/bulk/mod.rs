@@ -1,13 +1,32 @@
 //! Calls whose message or reply is longer than a line: through the slot's byte area, or a large area that the
-//! call borrows if one is free.
+//! call borrows if one is free. Up to two argument words come in the line, behind the head (`BytesHead`).
 //!
 //! The lanes of a packet share the area. A message that does not fit a lane's share travels in pieces, of all
-//! lanes that have more at once. Where the shares are tiny, lanes take turns, each with the whole area. A
-//! reply that does not fit is read where the host has it, in memory that it lends to the lane.
+//! lanes that have more at once. Where the shares are tiny, lanes take turns, each with the whole area. The
+//! consumer leaves a message that came whole where it is; the thread that handles the call copies it, under
+//! the lock that keeps the lane from its answer.
 //!
-//! The fences of these calls empty a GPU's first-level cache, so that each value on the stack takes hundreds of cycles to
-//! read afterwards. So a message of one packet, as most are, goes through code that is all in one function
-//! ([`Exchange::run`]), where what follows the fence is in registers.
+//! A reply of up to 16 bytes comes with the answer, and so does one result word: as much as a GPU's lane sees
+//! in one look. What fits goes back through the area. A longer reply is a *loan*: host memory that the reply
+//! line names and that each lane copies from without a further call (`hostcall_channel`, invariant LOAN; the
+//! server's `engine/loans.rs`).
+//!
+//! # Lent memory
+//! A lane of an NVIDIA GPU that loads words reads 0.03 GB/s of host memory, and a copy engine writes 50 into
+//! the GPU's. So a lane whose buffer lies in global memory says where it is (`BytesHead::reply_at`, from 512
+//! bytes on), and one whose message is a long slice leaves it there (`BytesHead::bytes_at`, from 4 KiB on):
+//! it lends that memory until it has its answer. The host copies by `Backend::copy_to_lane` and
+//! `copy_from_lane`, and checks before that the driver knows the memory at both ends. The copy is made under
+//! the lock that answers the lane, so a deadline or a cancellation comes before or after it. On the software
+//! device lanes lend by number (`crates/softdev/src/lent.rs`).
+//!
+//! # Fences
+//! These are the only calls with fences: release before the doorbell, where the lane wrote to the area or
+//! lends memory; acquire after a reply that lies elsewhere, and release once that was read, unless a bulk
+//! copy brought up to 512 bytes of it. A fence empties a GPU's first-level cache, and each value on the stack
+//! takes hundreds of cycles to read afterwards. So a message of one packet, as most are, goes through code
+//! that is all in one function ([`Exchange::run`]), where what follows the fence is in registers. A lone
+//! lane's is a function of its own: what is computed for any number of lanes does not fit into registers.
 
 mod exchange;
 mod message;

@@ -658,7 +658,7 @@ pub(crate) fn workgroup_barrier() {
 }
 
 /// What each pair of a wave's lanes takes on the link and on the host, in clock cycles. Of 0, 100, 200, 300 and 400, 300
-/// gave the shortest call on an H200; runs differ by more than these do, see docs/measurements.md.
+/// gave the shortest call on an H200; runs differ by more than these do, see docs/history.
 const PASS_CYCLES_A_PAIR: u32 = 300;
 
 /// What a lone lane's request takes on the link and on the host, and what it says on its way, in clock cycles.

@@ -32,7 +32,6 @@
 //! - *Sleeps.* A device rings a signal, at which no consumer looks: it polls, and sleeps at most 0.9 ms, or 1
 //!   s while it has no buffer or is told that no launch may call.
 //!
-//!
 //! ```
 //! use hostcall_channel::rocm::client;
 //! use hostcall_server::rocm::{Consumer, Layout, Mode, Options, PacketMemory, Services, Version};
