@@ -4,6 +4,46 @@
 //! previous use. So no fence orders the words of a call, and a store that tears between words (PTX lets
 //! vector stores tear into 64-bit scalars) is seen as "not all there yet", never as a wrong value. The
 //! payload bits that a lap bit displaces travel in the *meta* word of the same line.
+//!
+//! # One call, word by word
+//! Lane 3 of wave 1 of workgroup 7 calls method 700 with one word, 42, waits for one word at most 1 ms, and gets 420
+//! with the top bit set. Each word's lap was 0 before:
+//!
+//! ```
+//! use hostcall_abi::launch::LaunchId;
+//! use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag, with_lap};
+//! use hostcall_abi::Status;
+//!
+//! let lapped = |pair: [u64; 2]| pair.map(|word| with_lap(word, true));
+//! let line = |word, tag| lapped(Line { words: [word, 0, 0, 0, 0, 0, 0], tag }.pair(0, 1));
+//!
+//! // Before the first call of the wave's claim: launch, wave and workgroup.
+//! let owner = Owner { launch: LaunchId::new(5, 2), home: None, wave: 1, workgroup: 7 };
+//! assert_eq!(lapped(owner.to_pair()), [0x8004_0000_0004_0005, 0x8000_0000_0000_0007]);
+//!
+//! // The doorbell: lap, method 700, one lane, that is lane 3, one word each way, a part of the schema's hash, lines;
+//! // and in the lowest bit that the owner pair has changed.
+//! let bell = Doorbell {
+//!     service: 700,
+//!     lanes: 1,
+//!     first_lane: 3,
+//!     argument_words: 1,
+//!     result_words: 1,
+//!     check: 0x1_2345,
+//!     kind: Kind::Words,
+//!     after_posts: false,
+//!     lines: true,
+//! };
+//! assert_eq!(bell.to_word(true) | 1, 0x815e_0019_2246_8a11);
+//!
+//! // The request pair: the word, and a meta word with the lane's index and its deadline.
+//! let tag = RequestTag { lane: 3, timeout_us: 1000, post_position: 0 };
+//! assert_eq!(line(42, tag.to_bits()), [0x8000_0000_0000_002a, 0x800c_0000_0fa0_0000]);
+//!
+//! // The reply pair: the word, whose top bit the lap displaces into bit 56 of the meta word, and the status.
+//! let reply = line(1 << 63 | 420, Status::Ok.to_bits());
+//! assert_eq!(reply, [0x8000_0000_0000_01a4, 0x8100_0000_0000_0000]);
+//! ```
 
 mod bytes;
 
