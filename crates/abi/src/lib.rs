@@ -1,6 +1,13 @@
-//! What both ends of a hostcall channel agree on: statuses, service numbers, the formats of the 64-bit
-//! words that cross the link, the layout of shared memory, launch parameters, and the schema hashes by
-//! which a call's types are compared, and the errors of calls and files. Pure data and arithmetic: no memory is touched here.
+//! What both ends of a hostcall channel agree on: statuses, service numbers, the formats of the 64-bit words
+//! that cross the link, the layout of shared memory, launch parameters, and the schema hashes by which a
+//! call's types are compared.
+//!
+//! The crate is pure data and arithmetic: it touches no memory and has no `unsafe`. Whatever changes a
+//! format, a layout or a parameter here changes [`ABI_VERSION`], which host and image compare. A word that a
+//! device wrote is read by a function that says `None` to what cannot be.
+//!
+//! Begin at [`word`], whose page follows one call word by word, then [`layout`] (where everything lies) and
+//! [`launch`] (what a kernel is started with).
 //!
 //! ```
 //! use hostcall_abi::word::{Doorbell, Kind, Rung};

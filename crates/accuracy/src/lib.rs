@@ -1,6 +1,7 @@
 //! Measures the error of hostcall's mathematics against MPFR, and compares devices with the host bit by bit.
+//! The command `hostcall-accuracy` fails when a function is farther off than its documentation says.
 //!
-//! - [`functions`] is the table: what to compare with what, where, and how far apart they may be.
+//! - [`functions`] is the table: what to compare with what, where, and how far apart they may be. Begin here.
 //! - [`points`] makes the arguments.
 //! - [`measure`] finds the largest error of a function.
 //! - [`progress`] says on the standard error how far that is.

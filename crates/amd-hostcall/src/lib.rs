@@ -3,7 +3,7 @@
 //! `pkg-config`.
 //!
 //! [`functions`] are the interface, `state` is what they change, `handlers` runs the caller's handlers on the server of
-//! `hostcall-server`, and `hsa` makes the signals that devices ring.
+//! `hostcall-server`, and `hsa` makes the signals that devices ring. Begin with the header.
 //!
 //! # Invariants
 //!

@@ -1,5 +1,9 @@
-//! hostcall's benchmarks. Each figure stands beside its floor, measured in the same run: a figure and its
-//! floor are taken in turn, several times, and the medians are compared.
+//! hostcall's benchmarks, which `hostcall bench` runs. Each figure stands beside its floor, which is measured
+//! in the same run: a figure and its floor are taken in turn, several times, and the medians are compared. So
+//! a ratio holds for the machine's state at that moment; absolute times hold for the machine only.
+//!
+//! A module is a group of `--only`. Begin at `run` (which groups there are), then at `latency` (calls) and
+//! its kernels in `programs/bench`. `docs/measurements.md` has the last figure of each row.
 #![forbid(unsafe_code)]
 
 mod bytes;

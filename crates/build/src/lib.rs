@@ -1,8 +1,11 @@
-//! Builds a device program (a package that depends on `hostcall-device`) into an image that a device loads:
-//! a shared object for the software device, PTX for NVIDIA, a code object for AMD.
+//! Builds a device program (a package that depends on `hostcall-device`) into an image that a device loads: a
+//! shared object for the software device, PTX or a cubin for NVIDIA, a code object for AMD.
 //!
 //! The CPU needs only the cargo at hand. GPUs need a nightly toolchain with its library's sources, or
-//! Debian's packages of one; see [`available`].
+//! Debian's packages of one; see [`available`]. An image says what its kernels need: types, registers, stack.
+//!
+//! Begin at [`build`], or at [`Kernels`] for a build script. What is done to the code stands in `flags` (what
+//! compilers are told), `registers`, `contraction`, `stack` and `spared` (what is changed in NVIDIA's PTX).
 //!
 //! ```no_run
 //! use hostcall_build::{Request, Target, build};
@@ -14,8 +17,9 @@
 //!
 //! A host program that launches kernels carries their images: its `build.rs` makes them with [`Kernels`].
 //!
-//! Environment variables: `HOSTCALL_DEVICE_RUSTC` and `HOSTCALL_DEVICE_CARGO` name the compiler and the cargo that build for
-//! GPUs; `HOSTCALL_TARGETS` names the targets that [`Kernels`] builds for; `PTXAS` names NVIDIA's assembler.
+//! Environment variables: `HOSTCALL_DEVICE_RUSTC` and `HOSTCALL_DEVICE_CARGO` name the compiler and the cargo
+//! that build for GPUs; `HOSTCALL_TARGETS` names the targets that [`Kernels`] builds for; `PTXAS` names
+//! NVIDIA's assembler.
 
 #![forbid(unsafe_code)]
 

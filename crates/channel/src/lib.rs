@@ -1,8 +1,13 @@
-//! hostcall's own channel: everything that touches memory which host and device share.
+//! hostcall's own channel: everything that touches memory which host and device share, in one small crate,
+//! written once for both.
 //!
-//! [`device`] is what a lane does, [`host`] what the server does; each hop of a call has its function in
-//! one of them. The words' formats and places are [`hostcall_abi`]'s. [`llvm`] and [`rocm`] are the
-//! protocols of others, apart from the rest, and [`raw`] is bytes that kernels stream to the host.
+//! [`device`] is what a lane does, [`host`] what the server does; each hop of a call has its function in one
+//! of them. The words' formats and places are [`hostcall_abi`]'s. [`llvm`] and [`rocm`] are the protocols of
+//! others, apart from the rest, and [`raw`] is bytes that kernels stream to the host. The host believes no
+//! word of a device's before it has copied and checked it. Loom and property tests check the orderings, which
+//! ARCHITECTURE.md lists ("Every ordering").
+//!
+//! Begin with the example below, then with `device/slot.rs` and `host/scanner.rs`, the two ends of a call.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,8 @@
-//! The `hostcall` command: builds and runs device programs.
+//! The `hostcall` command: builds and runs device programs, measures, and reads traces. The longer subcommands are
+//! modules of their names (`run`, `new`, `trace`, `bench`); `arguments` reads what they share.
+//!
+//! A program's standard streams and exit code are the command's own. What is wrong is told in one sentence on the
+//! standard error, with exit code 1 or, for options, 2; `hostcall --help` lists all codes.
 
 #![deny(unsafe_code)]
 

@@ -1,8 +1,10 @@
 //! One suite of tests for every hostcall device: [`CASES`], each a function that gets a [`Context`], opens
-//! devices with it, and runs the kernels of the `conformance` program.
+//! devices with it, and runs the kernels of the program `programs/conformance`. A device that passes it keeps
+//! what the seam and the device crate promise. A failure says seed, case and what was waited for.
 //!
 //! `cargo test -p hostcall-conformance` runs every case on the software device in several settings; the
-//! `hostcall-conformance` command runs them on any device.
+//! `hostcall-conformance` command runs them on any device. A new case is a function in `cases/`, in the file
+//! of its topic.
 #![allow(missing_docs, reason = "names of cases say what they check")]
 #![allow(clippy::missing_errors_doc, reason = "an error is a failed case")]
 

@@ -2,10 +2,12 @@
 //! machine without a driver gets a sentence that says so.
 //!
 //! Made for kernels that run for long and call the host meanwhile: nothing here waits for a running kernel
-//! unless it says so. Copies that are in no queue's order, and allocations, have a stream of their own; what the driver
-//! frees only after all kernels is freed when none runs.
+//! unless it says so. Copies that are in no queue's order, and allocations, have a stream of their own; what
+//! the driver frees only after all kernels is freed when none runs. Everything may be used from any thread.
+//! It knows nothing of hostcall's protocol.
 //!
-//! Everything may be used from any thread.
+//! Begin at [`Driver`], [`Gpu`] and [`Queue`]; `list.rs` and `conditional.rs` are kernels of graphs,
+//! `copies.rs` copies of lanes' memory.
 //!
 //! ```no_run
 //! use hostcall_cuda::Driver;

@@ -1,6 +1,7 @@
 //! Lines that a device prints and the host formats: how arguments are encoded ([`tags`]), and, on the host,
-//! Rust's format strings parsed ([`Format::parse`]) and rendered ([`Format::render`]) at run time. Lines of C programs
-//! are formatted by [`c`].
+//! Rust's format strings parsed ([`Format::parse`]) and rendered ([`Format::render`]) at run time. Lines of C
+//! programs are formatted by [`c`]. What is rendered is what `std::format!` gives, and glibc's `printf` for
+//! [`c`].
 //!
 //! ```
 //! use hostcall_format::{Format, Value};

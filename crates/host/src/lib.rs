@@ -57,7 +57,11 @@
 //! | kernels of HIP and OpenCL C | [`rocm`] |
 //!
 //! The path of a call on this side: [`server`]'s consumer finds it, its dispatch looks the service up and runs
-//! the handler, and the answer goes back through the channel.
+//! the handler, and the answer goes back through the channel. Every call ends in a result or a status, and a
+//! launch's failure has its kernel, message, place and lane.
+//!
+//! To change this crate, begin at `device/stream/mod.rs` (operations and their order), `device/graph/replay.rs`
+//! (graphs), `device/seam/mod.rs` (what a kind of device gives) and `device/raw/mod.rs` (raw channels).
 #![deny(unsafe_code)]
 
 mod closures;

@@ -1,4 +1,6 @@
-//! The service [`Inventory`] on a SQLite database.
+//! The host's side of the program `programs/inventory`, whose kernels ask for rows of a database: the service
+//! [`Inventory`] on SQLite. The command stocks a database from the lanes of a device, and moves stock between
+//! its items. An example of a whole program with a service of its own.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
 //! The macros that kernels and services are written with. Packages use them through `hostcall`, or through
-//! `hostcall-device` where there is only a device.
+//! `hostcall-device` where there is only a device. What a macro cannot take it refuses with a sentence at the
+//! place in the source. Begin at [`macro@kernel`] and [`macro@service`].
 //!
 //! ```
 //! use hostcall_device::{Global, Lane, kernel, println, service};

@@ -1,11 +1,14 @@
-//! hostcall's server: it finds the calls of kernels, runs their handlers, and has the services that come with hostcall.
+//! hostcall's server: it finds the calls of kernels, runs their handlers, and has the services that come with
+//! hostcall. Each call is answered once: by its handler, by its lane's deadline, or because its launch ended.
+//! A panic of a handler ends no thread, and a consumer waits for no handler but an inline one.
 //!
-//! - `own` serves hostcall's own protocol, [`llvm`] that of LLVM's GPU libc, [`rocm`] that of ROCm's device libraries.
-//! - `engine` has what both use: worker threads, an executor for async handlers, the watchdog.
+//! - `own` serves hostcall's own protocol, [`llvm`] that of LLVM's GPU libc, [`rocm`] that of ROCm's device
+//!   libraries.
+//! - `engine` has what all of them use: worker threads, an executor for async handlers, the watchdog.
 //! - [`services`] are printing, files, the heap and the like.
 //!
-//! `hostcall`'s devices start a server for themselves. A runtime of its own starts one beside the memory that its kernels
-//! call through:
+//! Begin at `own/mod.rs`, which follows a call. `hostcall`'s devices start a server for themselves. A runtime
+//! of its own starts one beside the memory that its kernels call through:
 //!
 //! ```
 //! use hostcall_abi::layout::Layout;

@@ -1,7 +1,10 @@
-//! What a handler is: services as the host dispatches them, and the calls and posts that their handlers get, one at a
-//! time or many at once. For the host only; what a device needs of a service is in [`hostcall_abi::service`].
+//! What a handler is: services as the host dispatches them, and the calls and posts that their handlers get,
+//! one at a time or many at once. For the host only; what a device needs of a service is in
+//! [`hostcall_abi::service`].
 //!
-//! `#[service]` writes a [`Service`] for a trait. One that takes calls of other shapes is written by hand:
+//! `#[service]` writes a [`Service`] for a trait. One that takes calls of other shapes is written by hand, as
+//! below. A handler's panic is contained and answers its lane; whether a handler may wait is said where the
+//! service is registered.
 //!
 //! ```
 //! use hostcall_abi::service::Method;

@@ -1,6 +1,12 @@
-//! A software HSA runtime: loads AMD code objects and executes gfx942 machine code on the CPU.
+//! A software HSA runtime: loads AMD code objects and executes gfx942 machine code on the CPU. It knows nothing of
+//! hostcall.
 //!
-//! As a shared library with HSA's C interface it is the package `hostcall-softhsa-library`.
+//! It promises a client of HSA what ROCm's runtime promises, as far as loaders and hostcall use it: functions under
+//! the same symbol versions, memory that host and device address alike, queues, signals, faults. Whatever a client
+//! or a code object does, it is refused with a reason, or stops its launch with one.
+//!
+//! As a shared library with HSA's C interface it is the package `hostcall-softhsa-library`. Begin there for a
+//! program that was linked with ROCm's, at [`device`] for the path of a launch, at [`exec`] for an instruction.
 //!
 //! As a Rust library it is a device in the own process. This runs four words of machine code on two lanes:
 //!
