@@ -22,12 +22,11 @@
 //!
 //! # The life of a call whose handler may wait
 //! 1. *Rung.* The consumer sees a doorbell change (`Scanner::rung`).
-//! 2. *Taken.* It copies the packet's lines and checks them. From here on the slot's `busy` bit keeps every
-//!    consumer from looking at the slot again.
-//! 3. *Detached.* The consumer makes a `job::Ticket`: the right to answer the packet, with what each lane
-//!    asked. It puts the ticket under the watchdog's watch, and then looks whether the launch was cancelled
-//!    meanwhile. (Whoever cancels marks the launch and then gives up what is watched; so one of the two
-//!    answers the call.)
+//! 2. *Taken.* It copies the packet's lines and checks them.
+//! 3. *Detached.* The slot's `busy` bit is set, which keeps the consumer from looking at the slot again. The
+//!    consumer makes a `job::Ticket`: the right to answer the packet, with what each lane asked. It puts the
+//!    ticket under the watchdog's watch, and then looks whether the launch was cancelled meanwhile. (Whoever
+//!    cancels marks the launch and then gives up what is watched; so one of the two answers the call.)
 //! 4. *Handled.* A worker thread, or the executor, takes a lane's call out of the ticket, copies its bytes,
 //!    and runs the handler.
 //! 5. *Answered.* Handler, the lane's deadline and a cancellation race for each lane, under the ticket's
