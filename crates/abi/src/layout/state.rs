@@ -93,8 +93,9 @@ const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_BYTES);
 /// | 32–33 | quarters of the ring, rounded up, that the device does not know to be free |
 /// | 0–31 | low bits of the ring entries reserved, ever |
 ///
-/// A wave that calls as a whole has the laps of all of its lanes alike, word by word, and a lane alone changes the first places.
-/// What a part of several lanes, or a wave that lacks some, does an odd number of times does not fit.
+/// The 512 lap bits of a slot compress to 27: a whole wave flips all bits of a word of laps together, so one bit a word is
+/// enough; a single lane flips only the first places of the first word, which are kept as they are. What a part of several
+/// lanes, or a wave that lacks some, does an odd number of times does not fit.
 pub mod kept {
     /// A wave has the slot.
     pub const HELD: u64 = u64::MAX;

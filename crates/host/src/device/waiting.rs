@@ -120,9 +120,10 @@ impl Drop for Waits {
 }
 
 impl Waiter {
-    /// Whether this wait keeps a later one from its end. One that ends by itself does not, unless more than
-    /// half of the later one's time is over by then: of two with the same limit the later one fails at
-    /// once, not the one that has waited. One without time left, such as a look, holds up nobody.
+    /// Says whether this wait counts in the search for a circle that a later one would close. Circles are refused
+    /// only if no wait in them ends soon by itself. So a wait with a deadline is ignored if the later one has at
+    /// least twice as much time left, or no limit. Of two with the same limit the later one fails at once, not the
+    /// one that has waited. A wait without time left, such as a look, holds up nobody.
     fn holds_up(&self, later: &Self, now: Instant) -> bool {
         match (self.deadline, later.deadline) {
             (None, _) => true,
