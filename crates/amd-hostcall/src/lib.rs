@@ -1,20 +1,21 @@
-//! `libamd_hostcall`: consumers of ROCm's hostcall buffers, as a C library. `include/amd_hostcall.h` has the interface, with
-//! each function's errors, threads and ownership; `cargo cinstall` (cargo-c) installs library, header and a description for
-//! `pkg-config`.
+//! `libamd_hostcall`: consumers of ROCm's hostcall buffers, as a C library. `include/amd_hostcall.h` has the
+//! interface, with each function's errors, threads and ownership; `cargo cinstall` (cargo-c) installs
+//! library, header and a description for `pkg-config`.
 //!
-//! [`functions`] are the interface, `state` is what they change, `handlers` runs the caller's handlers on the server of
-//! `hostcall-server`, and `hsa` makes the signals that devices ring. Begin with the header.
+//! [`functions`] are the interface, `state` is what they change, `handlers` runs the caller's handlers on the
+//! server of `hostcall-server`, and `hsa` makes the signals that devices ring. Begin with the header.
 //!
 //! # Invariants
 //!
-//! - **CALLER**: the caller keeps to the header: pointers for results are valid, handlers are functions of their types,
-//!   and a registered buffer has its bytes until it is deregistered.
-//! - **STATE**: a consumer is known by a number that C has as a handle, and a buffer by its address with the size that it
-//!   was initialised with. Neither is followed before it is found in a table.
+//! - **CALLER**: the caller keeps to the header: pointers for results are valid, handlers are functions of
+//!   their types, and a registered buffer has its bytes until it is deregistered.
+//! - **STATE**: a consumer is known by a number that C has as a handle, and a buffer by its address with the
+//!   size that it was initialised with. Neither is followed before it is found in a table.
 //!
-//! Each symbol is a jump to the function, as in `hostcall-softhsa-library`: the assembler accepts a version only where the
-//! symbol is defined. The versions themselves are declared in `exports.map`, which the build script gives to the linker. Three
-//! `@` rename the symbol, so that a program can be linked with the static library too.
+//! Each symbol is a jump to the function, as in `hostcall-softhsa-library`: the assembler accepts a version
+//! only where the symbol is defined. The versions themselves are declared in `exports.map`, which the build
+//! script gives to the linker. Three `@` rename the symbol, so that a program can be linked with the static
+//! library too.
 
 pub mod functions;
 mod handlers;

@@ -1,12 +1,15 @@
 //! How many registers a kernel gets on NVIDIA.
 //!
-//! The assembler gives a kernel as many as the most that any function takes which it can reach, and every checked index
-//! reaches the report of a panic, which formats and calls the host: more than 100, with which most waves of a multiprocessor
-//! have no room. With a bound on the kernel these functions spill, which costs nothing while they are rare. The bound is
-//! what the kernel's own code needs, estimated from the PTX, since the driver assembles it on the machine where the kernel
-//! runs. Most kernels wait for memory, and are the faster the more of their waves a multiprocessor holds. So what an innermost
-//! loop hands from turn to turn counts whole and all else by half: what lies outside of loops spills at little cost, and what
-//! a loop only reads or makes anew the assembler makes where it is used. The factors are measured (docs/history, "Registers").
+//! The assembler gives a kernel as many registers as the most that any function takes which the kernel can
+//! reach. Every checked index reaches the report of a panic, which formats and calls the host: more than 100
+//! registers, with which most waves of a multiprocessor have no room. With a bound on the kernel (`.maxnreg`)
+//! these functions spill, which costs nothing while they are rare.
+//!
+//! So the bound is what the kernel's own code needs. It is estimated from the PTX, since the driver assembles
+//! it on the machine where the kernel runs. Most kernels wait for memory, and are the faster the more of
+//! their waves a multiprocessor holds. So what an innermost loop hands from turn to turn counts whole and all
+//! else by half: what lies outside of loops spills at little cost, and what a loop only reads or makes anew
+//! the assembler makes where it is used. The factors are measured (docs/history, "Registers").
 
 use crate::ptx::{Function, Statement, functions};
 use std::collections::{HashMap, HashSet};

@@ -13,25 +13,29 @@
 //!
 //! - **REGION**: a [`Region`] covers `layout.words()` words that stay mapped for its lifetime and are only
 //!   accessed atomically.
-//! - **SLOT-OWNER**: a slot's [`device::SlotState`], and of a home slot [`device::HomeSlot`] but for its word and what never
-//!   changes, is accessed only by the lanes of the wave that holds the slot, and whenever one lane acts on what another
-//!   wrote, a wave operation, one of the slot's two locks (one for calls, one
-//!   for places in the ring) or, between holders, the exchange of the slot's word lies between. A lane may look at words that another
-//!   writes, of which it then acts on three only: that the launch was cancelled, a hint; the post position, of which its
-//!   own posts are a part in any case; and whether an extra slot's holder is its own wave.
+//! - **SLOT-OWNER**: a slot's [`device::SlotState`], and of a home slot [`device::HomeSlot`] but for its word
+//!   and what never changes, is accessed only by the lanes of the wave that holds the slot. Whenever one lane
+//!   acts on what another wrote, a wave operation, one of the slot's two locks (one for calls, one for places
+//!   in the ring) or, between holders, the exchange of the slot's word lies between.
+//!
+//!   A lane may look at words that another writes, and then acts on three of them only: that the launch was
+//!   cancelled, which is a hint; the post position, of which its own posts are a part in any case; and
+//!   whether an extra slot's holder is its own wave.
 //! - **LOAN**: the memory of a loan is the host's alone until its answer tells a lane of it, and the lane's
 //!   to read until it stores the loan's first word, calls again with bytes, or ends. The lane loads whole
 //!   words, the host only writes before and after.
 //! - **MAPPED**: a file that the host has mapped for a launch stays mapped, in whole pages, until its lanes
 //!   have ended or the one that owns the mapping has dropped it. Lanes load and store whole words and bytes;
 //!   others may change the file.
-//! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the laps
-//!   of all words in memory of its own.
+//! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the
+//!   laps of all words in memory of its own.
 //!
-//! RAW-STATE, RAW-PAGE and RAW-COPY stand in [`raw`], PORTS and PORT-OWNER in [`llvm`], PACKETS and PACKET-OWNER in [`rocm`].
+//! RAW-STATE, RAW-PAGE and RAW-COPY stand in [`raw`], PORTS and PORT-OWNER in [`llvm`], PACKETS and
+//! PACKET-OWNER in [`rocm`].
 //!
 //! # Example
-//! A call, seen from both ends. Kernels make calls through `hostcall_device`, and `hostcall_server` answers them:
+//! A call, seen from both ends. Kernels make calls through `hostcall_device`, and `hostcall_server` answers
+//! them:
 //!
 //! ```
 //! use hostcall_abi::launch::LaunchId;

@@ -1,5 +1,5 @@
-//! Copies that lanes wait for, asked for by many threads at once: one of them gives all to the driver and waits once, since
-//! threads that do so side by side wait for each other inside the driver.
+//! Copies that lanes wait for, asked for by many threads at once: one of them gives all to the driver and
+//! waits once, since threads that do so side by side wait for each other inside the driver.
 
 use crate::gpu::Stream;
 use crate::{Error, Gpu};

@@ -23,8 +23,8 @@
 //! ```
 //!
 //! # Invariants
-//! **LOADED.** Whoever has a [`Driver`], or a reference to its table of functions, may call these: the driver was initialised,
-//! and is never unloaded. WORDS stands in `queue.rs`: who has a number of a queue.
+//! **LOADED.** Whoever has a [`Driver`], or a reference to its table of functions, may call these: the driver
+//! was initialised, and is never unloaded. WORDS stands in `queue.rs`: who has a number of a queue.
 
 mod bare_asks;
 mod code;

@@ -1,8 +1,8 @@
 //! What the lanes of a workgroup have in common: memory, and what they compute together.
 //!
-//! A kernel has typed arrays in workgroup memory as parameters marked `#[workgroup]`, which a launch does not pass. They are of
-//! [`Shared`] cells, which lanes may read and write at any time; after [`Lane::barrier`] they see what the others wrote
-//! before it.
+//! A kernel has typed arrays in workgroup memory as parameters marked `#[workgroup]`, which a launch does not
+//! pass. They are of [`Shared`] cells, which lanes may read and write at any time; after [`Lane::barrier`]
+//! they see what the others wrote before it.
 //!
 //! ```
 //! use hostcall_device::{Global, Lane, Shared, kernel};
@@ -27,9 +27,9 @@
 //! ```
 //!
 //! # How large
-//! `&T` takes the bytes of a `T` in each workgroup. The last of these parameters may be a slice, `&[Shared<f32>]`: it is what
-//! the launch asks for with `Grid::workgroup_memory(bytes)`, in whole elements. A launch that asks for more than the device
-//! has is refused.
+//! `&T` takes the bytes of a `T` in each workgroup. The last of these parameters may be a slice,
+//! `&[Shared<f32>]`: it is what the launch asks for with `Grid::workgroup_memory(bytes)`, in whole elements.
+//! A launch that asks for more than the device has is refused.
 //!
 //! # What it holds at first
 //! On the software device, zeros; on a GPU, any numbers, such as those of the workgroup before.

@@ -46,25 +46,26 @@
 //!   calls.
 //!
 //! # Invariants
-//! **LOADED.** Whoever has a [`Runtime`] may call its functions: it was initialised, and is never shut down nor unloaded.
+//! **LOADED.** Whoever has a [`Runtime`] may call its functions: it was initialised, and is never shut down
+//! nor unloaded.
 //!
 //! **ATTRIBUTE.** The headers give an `Attribute<Of, T>`'s number to a property of an `Of`, whose type is
 //! `T`. `attribute.rs` alone makes them.
 //!
 //! **POOL.** Memory of a pool stays allocated as long as the value that owns it, and nobody else has it.
 //!
-//! **SIGNAL.** A signal is destroyed when its GPU is dropped and no sooner; so its handle, and the address of its value,
-//! are good as long as somebody has the GPU. Who takes a signal of the GPU has it alone until it is given back. A signal that
-//! a failed operation may still count down is neither used again nor destroyed.
+//! **SIGNAL.** A signal is destroyed when its GPU is dropped and no sooner; so its handle, and the address of
+//! its value, are good as long as somebody has the GPU. Who takes a signal of the GPU has it alone until it
+//! is given back. A signal that a failed operation may still count down is neither used again nor destroyed.
 //!
 //! **RECORD.** A ring's slots, their number, which is a power of two, and its doorbell are what the runtime's
 //! record said before the first kernel. They are the queue's until `Ring::end`; the record may hold anything
 //! by then.
 //!
-//! **KEPT.** What an operation's packets refer to (code, arguments, signals, memory, the copy) is in its `Kept`. That is let
-//! go of when the ring's signal has counted the operation, or after `Ring::end`, which keeps the copy from starting or waits
-//! for it, and leaks it if neither is possible. A `Kept` may hold the last reference to the GPU, so it is dropped without the
-//! ring's lock.
+//! **KEPT.** What an operation's packets refer to (code, arguments, signals, memory, the copy) is in its
+//! `Kept`. That is let go of when the ring's signal has counted the operation, or after `Ring::end`, which
+//! keeps the copy from starting or waits for it, and leaks it if neither is possible. A `Kept` may hold the
+//! last reference to the GPU, so it is dropped without the ring's lock.
 
 mod agent;
 mod attribute;

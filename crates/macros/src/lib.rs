@@ -23,14 +23,14 @@
 //!
 //! # How expansions find hostcall
 //! An expansion names everything through the package's own dependency: `hostcall-device` if it has that, else
-//! `hostcall`, also when `Cargo.toml` gives it another name. The name is looked up there, because Rust has no `$crate`
-//! for these macros. Where it cannot be found, in a macro of another library that expands to one of these, say it:
-//! `#[kernel(crate = $crate::hostcall)]`, `#[service(crate = ..)]`, `#[hostcall(crate = ..)]` beside a derive, and
-//! `println!(crate = .., "text")`.
+//! `hostcall`, also when `Cargo.toml` gives it another name. The name is looked up there, because Rust has no
+//! `$crate` for these macros. Where it cannot be found, in a macro of another library that expands to one of
+//! these, say it: `#[kernel(crate = $crate::hostcall)]`, `#[service(crate = ..)]`, `#[hostcall(crate = ..)]`
+//! beside a derive, and `println!(crate = .., "text")`.
 //!
 //! # Names
-//! No name of a user's meets one of an expansion, whatever kernels, parameters, services, methods and types are called,
-//! save that names which begin with `__hostcall` are the expansions' own.
+//! No name of a user's meets one of an expansion, whatever kernels, parameters, services, methods and types
+//! are called, save that names which begin with `__hostcall` are the expansions' own.
 #![forbid(unsafe_code)]
 
 mod kernel;

@@ -1,7 +1,7 @@
-//! Bulk copies (`cp.async.bulk`, from sm_90 on): one lane asks for many bytes of the host's memory at a time. They come through
-//! shared memory of the wave's own, in stages: while one is copied on, the next ones are on their way. How much memory that is,
-//! the host says, which knows how many workgroups share a multiprocessor's: a lane alone gets the more bytes a second the more
-//! of them are on their way.
+//! Bulk copies (`cp.async.bulk`, from sm_90 on): one lane asks for many bytes of the host's memory at a time.
+//! They come through shared memory of the wave's own, in stages: while one is copied on, the next ones are on
+//! their way. How much memory that is, the host says, which knows how many workgroups share a
+//! multiprocessor's: a lane alone gets the more bytes a second the more of them are on their way.
 
 use core::arch::asm;
 use hostcall_abi::launch::{LEAST_STAGING_BYTES, STAGING_ALIGN, staging_bytes};

@@ -1,4 +1,5 @@
-//! Raw channels: streams of records or bytes out of running kernels. The page of `hostcall_channel::raw` has the rules.
+//! Raw channels: streams of records or bytes out of running kernels. The page of `hostcall_channel::raw` has
+//! the rules.
 
 mod copier;
 mod found;
