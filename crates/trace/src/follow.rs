@@ -1,4 +1,5 @@
-//! Reading a trace while another process writes it.
+//! Reading a trace while another process writes it. What is there of a block is kept until the block is
+//! whole.
 
 use crate::reader::Reader;
 use crate::record::Event;

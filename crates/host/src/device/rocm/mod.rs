@@ -1,11 +1,33 @@
-//! Code objects of AMD's GPUs that other compilers made, such as those of HIP and OpenCL C: kernels that take plain arguments,
-//! and call the host by ROCm's protocol if they were linked with ROCm's device libraries. And so code for NVIDIA's GPUs: cubins
-//! and PTX of CUDA C++ or clang, whose kernels take plain arguments too.
+//! Code objects of AMD's GPUs that other compilers made, such as those of HIP and OpenCL C: kernels that take
+//! plain arguments, and call the host by ROCm's protocol if they were linked with ROCm's device libraries.
+//! And so code for NVIDIA's GPUs: cubins and PTX of CUDA C++ or clang, whose kernels take plain arguments
+//! too.
 //!
-//! A launch is an operation of its stream as any other, with an id by which traces and pages of raw channels name it. Nothing of
-//! hostcall's is in the kernel but what it writes to raw channels: so nothing cancels it once it is with the device (it stops
-//! waiting for pages), and there a kernel that panicked before it in the stream does not keep it from running, as it does not
-//! keep copies from being made.
+//! A launch is an operation of its stream as any other, with an id by which traces and pages of raw channels
+//! name it. What hostcall knows of such a kernel is its metadata: how many bytes each argument has, and which
+//! hidden arguments there are. Nobody can check their types, so `launch` is unsafe.
+//!
+//! Nothing of hostcall's is in the kernel but what it writes to raw channels. So nothing cancels it once the
+//! device has it: it stops waiting for pages, runs to its end, and who cancelled it is told
+//! (`LaunchFailure::RanToEnd`). It does not look whether its stream was stopped, just as copies are made all
+//! the same. Its calls do not say whose they are, so a handler that waits for its own kernel waits for ever.
+//!
+//! | hidden argument | what it gets |
+//! |---|---|
+//! | sizes of grid and workgroups, dimensions, queue, dynamic local memory | what the dispatch says (`crates/hsa/src/kernarg.rs`) |
+//! | `hidden_hostcall_buffer` | the device's buffer of the version that the program named, whether the kernel calls or not |
+//! | `hidden_heap_v1` | 128 KiB of the device's memory, in which ROCm's device heap keeps its state |
+//! | `hidden_printf_buffer` | nothing: such a kernel is refused |
+//! | all others | 0 |
+//!
+//! | what | owner | until |
+//! |---|---|---|
+//! | the consumer with its threads | the device, each kernel that was looked up, each launch | none of them is left |
+//! | a hostcall buffer, with a packet for each wave that the device holds; the heap's state | `Serving`, of which the consumer is a part | as above |
+//! | memory that kernels allocate | the handlers (`Services`); the device's heap has it, and its limit holds | a kernel frees it, or the handlers are gone |
+//! | the consumer's attention | a value that each launch keeps (`CallsExpected`) | the launch is settled |
+//!
+//! One buffer serves all streams: no more waves can call than the device holds.
 #![allow(unsafe_code, reason = "kernels run with arguments that nobody can check")]
 
 mod argument;

@@ -1,4 +1,10 @@
-//! Perfetto's protobuf.
+//! Perfetto's protobuf. Slices of one track must not overlap: a slot has one track, since it has one call at
+//! a time, and handlers of a method have as many tracks as ran at once. Trace points have a track for each
+//! home slot and first lane, on which waves follow each other; what a killed wave left open ends there with
+//! its last record.
+//!
+//! Nearly all packets are events of tracks. They are encoded field by field (`events`), all others by `prost`
+//! (`messages`), against which a test holds the first.
 
 mod events;
 mod messages;
