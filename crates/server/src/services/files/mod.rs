@@ -1,7 +1,8 @@
 //! Files below one directory, as kernels open, read, write and map them.
 //!
-//! The system lets one thread at a time write to a file. So writes of a file have one of two turns (`turn_of`), by the 2 MiB of
-//! the file that they go to: while the system has one thread write, the other gets into its cache what it writes next.
+//! The system lets one thread at a time write to a file. So writes of a file are handled in a turn
+//! (`Service::turn`, in `quick`). Those at a place have one of two turns, by the part of the file that they
+//! go to: while the system has one thread write, the other gets into its cache what it writes next.
 
 mod bound;
 mod mapping;
