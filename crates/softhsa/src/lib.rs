@@ -1,9 +1,11 @@
 //! A software HSA runtime: loads AMD code objects and executes gfx942 machine code on the CPU. It knows nothing of
 //! hostcall.
 //!
-//! It promises a client of HSA what ROCm's runtime promises, as far as loaders and hostcall use it: functions under
-//! the same symbol versions, memory that host and device address alike, queues, signals, faults. Whatever a client
-//! or a code object does, it is refused with a reason, or stops its launch with one.
+//! It promises a client of HSA what ROCm's runtime promises: all functions of the headers under the same symbol
+//! versions, memory that host and device address alike, queues, signals, faults. The table of functions
+//! (`api/symbols.rs`) says which are refused and why: images, HSAIL, shared virtual memory, performance counters, what
+//! is shared with graphics or other processes. Whatever a client or a code object does, it is refused with a reason, or
+//! stops its launch with one. ROCm's HIP (5.7 and later know gfx942) and LLVM's loader run on it.
 //!
 //! As a shared library with HSA's C interface it is the package `hostcall-softhsa-library`. Begin there for a
 //! program that was linked with ROCm's, at [`device`] for the path of a launch, at [`exec`] for an instruction.
@@ -67,7 +69,9 @@
 //!   nearest even number, exact functions on whole numbers are used.
 //! - *Faults.* The first fault of a launch is reported: a memory fault to the system event handler, every
 //!   other one, and those that no handler wants, to the queue's callback. The queue then starts no more
-//!   packets, and the failed launch's signal stays as it is; `softhsa_last_failure` has the sentence.
+//!   packets, and the failed launch's signal stays as it is; `softhsa_last_failure` has the sentence. So it
+//!   is for a packet that cannot be, whose field the sentence names. Where the queue has no callback, the
+//!   process ends with the sentence, since its client would wait for ever.
 //! - *Ends.* A queue that is destroyed stops its launches, whose signals stay as they are, and returns when
 //!   none runs and no callback is called any more. The last `hsa_shut_down` does so with everything. In a
 //!   forked process, which has none of the runtime's threads, every function that returns a status says so.

@@ -37,6 +37,8 @@ struct Region {
     purpose: Use,
     /// See [`Found::owner`].
     owner: u64,
+    /// See [`Found::note`].
+    note: u64,
 }
 
 type Regions = BTreeMap<u64, Region>;
@@ -73,6 +75,8 @@ pub struct Found {
     pub purpose: Use,
     /// What [`Memory::set_owner`] noted; 0 at first.
     pub owner: u64,
+    /// What [`Memory::set_note`] noted; 0 at first.
+    pub note: u64,
 }
 
 impl Default for Memory {
@@ -112,7 +116,7 @@ impl Memory {
             return None;
         }
         let address = pointer.expose_provenance() as u64;
-        let region = Region { bytes, purpose, owner: 0 };
+        let region = Region { bytes, purpose, owner: 0, note: 0 };
         self.regions.write().unwrap_or_else(PoisonError::into_inner).insert(address, region);
         Some(address)
     }
@@ -123,6 +127,13 @@ impl Memory {
         if let Some(region) = regions.get_mut(&address) {
             region.owner = owner;
         }
+    }
+
+    /// Notes a number of the client's with the allocation or the pinned memory that begins at the address. Returns `false` if
+    /// none does.
+    pub fn set_note(&self, address: u64, note: u64) -> bool {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        regions.get_mut(&address).map(|region| region.note = note).is_some()
     }
 
     /// Frees memory from a pool. Returns `false` if none begins at the address.
@@ -254,7 +265,7 @@ fn pinned_with(regions: &mut Regions, mut start: u64, mut end: u64) {
         start = start.min(other);
         regions.remove(&other);
     }
-    regions.insert(start, Region { bytes: (end - start) as usize, purpose: Use::Pinned, owner: 0 });
+    regions.insert(start, Region { bytes: (end - start) as usize, purpose: Use::Pinned, owner: 0, note: 0 });
 }
 
 /// Leaves of a pinned region what other pins hold than the one that was undone, from `address` to `end`. What
@@ -264,7 +275,7 @@ fn unpin_in(regions: &mut Regions, pins: &Pins, region: Found, address: u64, end
     regions.remove(&region.base);
     let mut keep = |start: u64, end: u64| {
         if start < end {
-            let kept = Region { bytes: (end - start) as usize, purpose: Use::Pinned, owner: 0 };
+            let kept = Region { bytes: (end - start) as usize, purpose: Use::Pinned, owner: 0, note: 0 };
             regions.insert(start, kept);
         }
     };
@@ -297,8 +308,8 @@ fn find(regions: &Regions, address: u64, bytes: usize) -> Option<Found> {
     {
         end += next.bytes as u64;
     }
-    let Region { purpose, owner, .. } = *region;
-    holds(end).then_some(Found { base, bytes: (end - base) as usize, purpose, owner })
+    let Region { purpose, owner, note, .. } = *region;
+    holds(end).then_some(Found { base, bytes: (end - base) as usize, purpose, owner, note })
 }
 
 /// Checked access to device memory. See the module's invariant M.

@@ -1,24 +1,23 @@
-//! Agents, instruction sets and the system.
+//! Agents, their caches and the system.
 
 use std::ffi::c_void;
 
-use super::attribute::{agent as info, isa, system};
+use super::attribute::{agent as info, cache, system};
+use super::extensions;
+use super::isas::{ISA, WAVES_OF_COMPUTE_UNIT};
 use super::runtime::{HOST, Runtime};
-use super::{Status, give, give_text, report, status};
+use super::{Status, each, give, give_text, report, status};
 use crate::device::RESIDENT_WAVES;
 use crate::exec::REALTIME_HZ;
-
-/// The only instruction set.
-const ISA: u64 = 1;
-
-/// Its name.
-const ISA_NAME: &str = "amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-";
+use crate::memory::host_bytes;
 
 /// Compute units that an agent reports, and the waves that each holds: clients compute from them how many waves are resident.
 /// Waves of all of them share the CPU's threads.
-const COMPUTE_UNITS: u32 = 64;
-const WAVES_OF_COMPUTE_UNIT: u32 = 32;
+pub const COMPUTE_UNITS: u32 = 64;
 const _: () = assert!((COMPUTE_UNITS * WAVES_OF_COMPUTE_UNIT) as usize == RESIDENT_WAVES);
+
+/// Bytes of an agent's caches, by level.
+const CACHES: [u32; 4] = [16 << 10, 4 << 20, 0, 0];
 
 /// The most lanes of a workgroup.
 pub const MOST_LANES: u32 = 1024;
@@ -33,60 +32,9 @@ pub extern "C" fn hsa_iterate_agents(
 ) -> Status {
     let visit = || {
         let (runtime, callback) = (Runtime::get()?, callback.ok_or(status::INVALID_ARGUMENT)?);
-        for agent in runtime.agents() {
-            match callback(agent, data) {
-                status::SUCCESS => {}
-                other => return Err(other),
-            }
-        }
-        Ok(())
+        each(runtime.agents(), |agent| callback(agent, data))
     };
     report(visit())
-}
-
-/// Calls a function of the client's for each instruction set of a GPU agent.
-pub extern "C" fn hsa_agent_iterate_isas(
-    agent: u64,
-    callback: Option<extern "C" fn(u64, *mut c_void) -> Status>,
-    data: *mut c_void,
-) -> Status {
-    let visit = || {
-        Runtime::get()?.gpu(agent)?;
-        match callback.ok_or(status::INVALID_ARGUMENT)?(ISA, data) {
-            status::SUCCESS => Ok(()),
-            other => Err(other),
-        }
-    };
-    report(visit())
-}
-
-/// Tells a property of an instruction set.
-///
-/// # Safety
-///
-/// Contract C.
-pub unsafe extern "C" fn hsa_isa_get_info_alt(isa: u64, attribute: u32, value: *mut c_void) -> Status {
-    if isa != ISA {
-        return status::INVALID_ISA;
-    }
-    // SAFETY: contract C says that `value` has the attribute's type.
-    report(unsafe {
-        match attribute {
-            isa::NAME_LENGTH => give(value.cast(), ISA_NAME.len() as u32 + 1),
-            isa::NAME => give_text(value, ISA_NAME, ISA_NAME.len() + 1),
-            isa::MACHINE_MODELS | isa::PROFILES => give(value.cast(), [false, true]),
-            isa::DEFAULT_FLOAT_ROUNDING_MODES | isa::BASE_PROFILE_DEFAULT_FLOAT_ROUNDING_MODES => {
-                give(value.cast(), [false, false, true])
-            }
-            isa::FAST_F16_OPERATION => give(value.cast(), true),
-            isa::WORKGROUP_MAX_DIM => give(value.cast(), [MOST_LANES as u16; 3]),
-            isa::WORKGROUP_MAX_SIZE => give(value.cast(), MOST_LANES),
-            isa::GRID_MAX_DIM => give(value.cast(), [u32::MAX; 3]),
-            isa::GRID_MAX_SIZE => give(value.cast(), u64::MAX),
-            isa::FBARRIER_MAX_SIZE => give(value.cast(), 32u32),
-            _ => Err(status::INVALID_ARGUMENT),
-        }
-    })
 }
 
 /// Tells a property of an agent.
@@ -132,9 +80,9 @@ unsafe fn agent_info(agent: u64, attribute: u32, value: *mut c_void) -> Result<(
             info::QUEUE_TYPE => give(value.cast(), 0u32),
             info::NODE => give(value.cast(), (agent - HOST) as u32),
             info::DEVICE => give(value.cast(), u32::from(gpu)),
-            info::CACHE_SIZE => give(value.cast(), [16u32 << 10, 4 << 20, 0, 0]),
+            info::CACHE_SIZE => give(value.cast(), CACHES),
             info::ISA => give(value.cast(), if gpu { ISA } else { 0 }),
-            info::EXTENSIONS => give(value.cast(), [0u8; 128]),
+            info::EXTENSIONS => give(value.cast(), extensions::mask()),
             info::VERSION_MAJOR => give(value.cast(), 1u16),
             info::VERSION_MINOR => give(value.cast(), 1u16),
             info::CHIP_ID => give(value.cast(), 0x74a1u32),
@@ -152,6 +100,25 @@ unsafe fn agent_info(agent: u64, attribute: u32, value: *mut c_void) -> Result<(
             info::NUM_SHADER_ENGINES | info::NUM_SHADER_ARRAYS_PER_SE => give(value.cast(), 1u32),
             info::COOPERATIVE_QUEUES => give(value.cast(), false),
             info::UUID => give_text(value, &format!("GPU-{agent:016x}"), 21),
+            // All memory is the host's, and nothing has to be flushed to it.
+            info::HDP_FLUSH => give(value.cast(), [0u64; 2]),
+            info::ASIC_REVISION => give(value.cast(), 0u32),
+            info::SVM_DIRECT_HOST_ACCESS => give(value.cast(), true),
+            info::COOPERATIVE_COMPUTE_UNIT_COUNT => give(value.cast(), COMPUTE_UNITS),
+            // There are no images.
+            info::IMAGE_2D_MAX_ELEMENTS..=info::IMAGE_2DADEPTH_MAX_ELEMENTS => give(value.cast(), [0u32; 2]),
+            info::IMAGE_3D_MAX_ELEMENTS => give(value.cast(), [0u32; 3]),
+            info::IMAGE_1D_MAX_ELEMENTS..=info::IMAGE_LINEAR_ROW_PITCH_ALIGNMENT => give(value.cast(), 0u32),
+            info::MEMORY_AVAIL => give(value.cast(), if gpu { host_bytes() } else { 0 }),
+            info::NUM_SDMA_ENG | info::NUM_XCC => give(value.cast(), u32::from(gpu)),
+            info::ASIC_FAMILY_ID
+            | info::UCODE_VERSION
+            | info::SDMA_UCODE_VERSION
+            | info::NUM_SDMA_XGMI_ENG
+            | info::IOMMU_SUPPORT => give(value.cast(), 0u32),
+            info::DRIVER_UID => give(value.cast(), (agent - HOST) as u32),
+            info::NEAREST_CPU => give(value.cast(), HOST),
+            info::MEMORY_PROPERTIES | info::AQL_EXTENSIONS => give(value.cast(), [0u8; 8]),
             info::TIMESTAMP_FREQUENCY => give(value.cast(), REALTIME_HZ),
             _ => Err(status::INVALID_ARGUMENT),
         }
@@ -178,10 +145,88 @@ pub unsafe extern "C" fn hsa_system_get_info(attribute: u32, value: *mut c_void)
             system::SIGNAL_MAX_WAIT => give(value.cast(), u64::MAX),
             system::ENDIANNESS => give(value.cast(), 0u32),
             system::MACHINE_MODEL => give(value.cast(), 1u32),
-            system::EXTENSIONS => give(value.cast(), [0u8; 128]),
+            system::EXTENSIONS => give(value.cast(), extensions::mask()),
             system::BUILD_VERSION => give(value.cast(), c"softhsa 0.1".as_ptr()),
-            system::SVM_SUPPORTED | system::SVM_ACCESSIBLE_BY_DEFAULT => give(value.cast(), false),
+            system::SVM_SUPPORTED
+            | system::SVM_ACCESSIBLE_BY_DEFAULT
+            | system::MWAITX_ENABLED
+            | system::DMABUF_SUPPORTED
+            | system::VIRTUAL_MEM_API_SUPPORTED
+            | system::XNACK_ENABLED => give(value.cast(), false),
             _ => Err(status::INVALID_ARGUMENT),
         }
     })
 }
+
+/// Calls a function of the client's for each cache of an agent until it asks to stop.
+pub extern "C" fn hsa_agent_iterate_caches(
+    agent: u64,
+    callback: Option<extern "C" fn(u64, *mut c_void) -> Status>,
+    data: *mut c_void,
+) -> Status {
+    let visit = || {
+        Runtime::get()?.check_agent(agent)?;
+        let callback = callback.ok_or(status::INVALID_ARGUMENT)?;
+        // A cache's handle is its level.
+        let levels = (1..).zip(CACHES).filter(|(_, bytes)| *bytes > 0);
+        each(levels.map(|(level, _)| level), |level| callback(level, data))
+    };
+    report(visit())
+}
+
+/// Tells a property of a cache.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_cache_get_info(cache: u64, attribute: u32, value: *mut c_void) -> Status {
+    let tell = || {
+        Runtime::get()?;
+        let index = cache.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        let bytes = index.and_then(|index| CACHES.get(index)).filter(|bytes| **bytes > 0);
+        let bytes = *bytes.ok_or(status::INVALID_CACHE)?;
+        let name = format!("L{cache}");
+        // SAFETY: contract C says that `value` has the attribute's type.
+        unsafe {
+            match attribute {
+                cache::NAME_LENGTH => give(value.cast(), name.len() as u32 + 1),
+                cache::NAME => give_text(value, &name, name.len() + 1),
+                cache::LEVEL => give(value.cast(), cache as u8),
+                cache::SIZE => give(value.cast(), bytes),
+                _ => Err(status::INVALID_ARGUMENT),
+            }
+        }
+    };
+    report(tell())
+}
+
+/// Tells how an agent sees memory that others change: as they do.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_coherency_get_type(agent: u64, kind: *mut u32) -> Status {
+    let tell = || {
+        Runtime::get()?.gpu(agent)?;
+        // SAFETY: contract C.
+        unsafe { give(kind, COHERENT) }
+    };
+    report(tell())
+}
+
+/// Allows an agent to see memory later than others change it, which it does not make use of.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_coherency_set_type(agent: u64, kind: u32) -> Status {
+    const NONCOHERENT: u32 = 1;
+    let set = |runtime: std::sync::Arc<Runtime>| {
+        runtime.gpu(agent)?;
+        if matches!(kind, COHERENT | NONCOHERENT) { Ok(()) } else { Err(status::INVALID_ARGUMENT) }
+    };
+    report(Runtime::get().and_then(set))
+}
+
+/// `HSA_AMD_COHERENCY_TYPE_COHERENT`.
+const COHERENT: u32 = 0;

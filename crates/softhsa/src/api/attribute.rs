@@ -41,16 +41,70 @@ pub mod agent {
     pub const NUM_SIMDS_PER_CU: u32 = 0xa00b;
     pub const NUM_SHADER_ENGINES: u32 = 0xa00c;
     pub const NUM_SHADER_ARRAYS_PER_SE: u32 = 0xa00d;
+    pub const HDP_FLUSH: u32 = 0xa00e;
     pub const DOMAIN: u32 = 0xa00f;
     pub const COOPERATIVE_QUEUES: u32 = 0xa010;
     pub const UUID: u32 = 0xa011;
+    pub const ASIC_REVISION: u32 = 0xa012;
+    pub const SVM_DIRECT_HOST_ACCESS: u32 = 0xa013;
+    pub const COOPERATIVE_COMPUTE_UNIT_COUNT: u32 = 0xa014;
+    pub const MEMORY_AVAIL: u32 = 0xa015;
     pub const TIMESTAMP_FREQUENCY: u32 = 0xa016;
+    pub const ASIC_FAMILY_ID: u32 = 0xa107;
+    pub const UCODE_VERSION: u32 = 0xa108;
+    pub const SDMA_UCODE_VERSION: u32 = 0xa109;
+    pub const NUM_SDMA_ENG: u32 = 0xa10a;
+    pub const NUM_SDMA_XGMI_ENG: u32 = 0xa10b;
+    pub const IOMMU_SUPPORT: u32 = 0xa110;
+    pub const NUM_XCC: u32 = 0xa111;
+    pub const DRIVER_UID: u32 = 0xa112;
+    pub const NEAREST_CPU: u32 = 0xa113;
+    pub const MEMORY_PROPERTIES: u32 = 0xa114;
+    pub const AQL_EXTENSIONS: u32 = 0xa115;
+    pub const IMAGE_1D_MAX_ELEMENTS: u32 = 0x3000;
+    pub const IMAGE_2D_MAX_ELEMENTS: u32 = 0x3003;
+    pub const IMAGE_2DADEPTH_MAX_ELEMENTS: u32 = 0x3006;
+    pub const IMAGE_3D_MAX_ELEMENTS: u32 = 0x3007;
+    pub const IMAGE_LINEAR_ROW_PITCH_ALIGNMENT: u32 = 0x300c;
+}
+
+/// `HSA_CACHE_INFO_*`.
+pub mod cache {
+    pub const NAME_LENGTH: u32 = 0;
+    pub const NAME: u32 = 1;
+    pub const LEVEL: u32 = 2;
+    pub const SIZE: u32 = 3;
+}
+
+/// `HSA_EXECUTABLE_INFO_*`.
+pub mod executable {
+    pub const PROFILE: u32 = 1;
+    pub const STATE: u32 = 2;
+    pub const DEFAULT_FLOAT_ROUNDING_MODE: u32 = 3;
+}
+
+/// `HSA_VEN_AMD_LOADER_LOADED_CODE_OBJECT_INFO_*`.
+pub mod loaded_code_object {
+    pub const EXECUTABLE: u32 = 1;
+    pub const KIND: u32 = 2;
+    pub const AGENT: u32 = 3;
+    pub const STORAGE_TYPE: u32 = 4;
+    pub const STORAGE_MEMORY_BASE: u32 = 5;
+    pub const STORAGE_MEMORY_SIZE: u32 = 6;
+    pub const LOAD_DELTA: u32 = 8;
+    pub const LOAD_BASE: u32 = 9;
+    pub const LOAD_SIZE: u32 = 10;
+    pub const URI_LENGTH: u32 = 11;
+    pub const URI: u32 = 12;
 }
 
 /// `HSA_ISA_INFO_*`.
 pub mod isa {
     pub const NAME_LENGTH: u32 = 0;
     pub const NAME: u32 = 1;
+    pub const CALL_CONVENTION_COUNT: u32 = 2;
+    pub const CALL_CONVENTION_WAVEFRONT_SIZE: u32 = 3;
+    pub const CALL_CONVENTION_WAVEFRONTS_PER_COMPUTE_UNIT: u32 = 4;
     pub const MACHINE_MODELS: u32 = 5;
     pub const PROFILES: u32 = 6;
     pub const DEFAULT_FLOAT_ROUNDING_MODES: u32 = 7;
@@ -76,9 +130,13 @@ pub mod system {
     pub const BUILD_VERSION: u32 = 0x200;
     pub const SVM_SUPPORTED: u32 = 0x201;
     pub const SVM_ACCESSIBLE_BY_DEFAULT: u32 = 0x202;
+    pub const MWAITX_ENABLED: u32 = 0x203;
+    pub const DMABUF_SUPPORTED: u32 = 0x204;
+    pub const VIRTUAL_MEM_API_SUPPORTED: u32 = 0x205;
+    pub const XNACK_ENABLED: u32 = 0x206;
 }
 
-/// `HSA_AMD_MEMORY_POOL_INFO_*`.
+/// `HSA_AMD_MEMORY_POOL_INFO_*`, and what `HSA_REGION_INFO_*` has besides.
 pub mod pool {
     pub const SEGMENT: u32 = 0;
     pub const GLOBAL_FLAGS: u32 = 1;
@@ -86,14 +144,20 @@ pub mod pool {
     pub const RUNTIME_ALLOC_ALLOWED: u32 = 5;
     pub const RUNTIME_ALLOC_GRANULE: u32 = 6;
     pub const RUNTIME_ALLOC_ALIGNMENT: u32 = 7;
+    pub const REGION_ALLOC_MAX_SIZE: u32 = 4;
+    pub const REGION_ALLOC_MAX_PRIVATE_WORKGROUP_SIZE: u32 = 8;
+    pub const REGION_HOST_ACCESSIBLE: u32 = 0xa000;
     pub const ACCESSIBLE_BY_ALL: u32 = 15;
     pub const ALLOC_MAX_SIZE: u32 = 16;
+    pub const LOCATION: u32 = 17;
+    pub const RUNTIME_ALLOC_REC_GRANULE: u32 = 18;
 }
 
 /// `HSA_AMD_AGENT_MEMORY_POOL_INFO_*`.
 pub mod agent_pool {
     pub const ACCESS: u32 = 0;
     pub const NUM_LINK_HOPS: u32 = 1;
+    pub const LINK_INFO: u32 = 2;
 }
 
 /// `HSA_EXECUTABLE_SYMBOL_INFO_*`.

@@ -5,14 +5,14 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::attribute::symbol as info;
+use super::attribute::{executable as of_executable, symbol as info};
 use super::runtime::{Runtime, lock};
-use super::{Status, give, give_text, report, status};
+use super::{Status, each, give, give_text, report, status};
 use crate::load::{CodeObject, Kernel, Loaded};
 
 /// The bytes of a code object.
 #[derive(Clone, Debug)]
-pub struct Reader(Arc<Vec<u8>>);
+pub struct Reader(pub Arc<Vec<u8>>);
 
 /// What a symbol is.
 #[derive(Clone, Debug)]
@@ -39,9 +39,26 @@ pub struct Symbol {
 /// An executable: code objects that are loaded on agents.
 #[derive(Debug, Default)]
 pub struct Executable {
-    loaded: Mutex<Vec<Arc<Loaded>>>,
+    /// The client's profile and rounding mode, of which there is one each.
+    profile: u32,
+    rounding: u32,
+    /// What is loaded.
+    pub loaded: Mutex<Vec<LoadedObject>>,
     symbols: Mutex<Symbols>,
     frozen: AtomicBool,
+}
+
+/// A code object that is loaded on an agent.
+#[derive(Clone, Debug)]
+pub struct LoadedObject {
+    /// Its handle.
+    pub handle: u64,
+    /// The agent.
+    pub agent: u64,
+    /// The file that it was read from.
+    pub file: Reader,
+    /// The code object in the agent's memory.
+    pub loaded: Arc<Loaded>,
 }
 
 /// The symbols of an executable.
@@ -103,13 +120,14 @@ impl LoadedCode {
 }
 
 impl Executable {
-    fn load(&self, runtime: &Runtime, agent: u64, bytes: &[u8]) -> Result<(), Status> {
+    /// Loads a code object, and returns its handle.
+    fn load(&self, runtime: &Runtime, agent: u64, file: Reader) -> Result<u64, Status> {
         if self.frozen.load(Ordering::Acquire) {
             return Err(status::FROZEN_EXECUTABLE);
         }
         let device = runtime.gpu(agent)?;
         let loaded =
-            CodeObject::read(bytes).and_then(|object| Loaded::load(device, object)).map_err(|refused| {
+            CodeObject::read(&file.0).and_then(|object| Loaded::load(device, object)).map_err(|refused| {
                 Runtime::note_failure(refused.to_string());
                 status::INVALID_CODE_OBJECT
             })?;
@@ -144,13 +162,15 @@ impl Executable {
             runtime.code.add(handle, Symbol { name: name.clone(), agent, kind }, &loaded);
         }
         drop(symbols);
-        lock(&self.loaded).push(loaded);
-        Ok(())
+        let handle = runtime.new_handle();
+        lock(&self.loaded).push(LoadedObject { handle, agent, file, loaded });
+        Ok(handle)
     }
 }
 
 impl Runtime {
-    fn executable(&self, handle: u64) -> Result<Arc<Executable>, Status> {
+    /// Returns an executable by its handle.
+    pub fn executable(&self, handle: u64) -> Result<Arc<Executable>, Status> {
         let executables = self.executables.read().unwrap_or_else(PoisonError::into_inner);
         executables.get(&handle).cloned().ok_or(status::INVALID_EXECUTABLE)
     }
@@ -159,20 +179,11 @@ impl Runtime {
         lock(&self.readers).get(&handle).cloned().ok_or(otherwise)
     }
 
-    /// Copies a code object.
-    ///
-    /// # Safety
-    ///
-    /// The bytes are valid for reads.
-    unsafe fn add_reader(&self, bytes: *const c_void, size: usize) -> Result<u64, Status> {
-        if bytes.is_null() || size == 0 {
-            return Err(status::INVALID_ARGUMENT);
-        }
-        // SAFETY: by this function's contract.
-        let copied = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) }.to_vec();
+    /// Adds a code object's file, and returns the handle of its reader.
+    pub fn add_reader(&self, bytes: Vec<u8>) -> u64 {
         let handle = self.new_handle();
-        lock(&self.readers).insert(handle, Reader(Arc::new(copied)));
-        Ok(handle)
+        lock(&self.readers).insert(handle, Reader(Arc::new(bytes)));
+        handle
     }
 }
 
@@ -186,8 +197,16 @@ pub unsafe extern "C" fn hsa_code_object_reader_create_from_memory(
     size: usize,
     reader: *mut u64,
 ) -> Status {
-    // SAFETY: contract C.
-    report(Runtime::get().and_then(|runtime| unsafe { give(reader, runtime.add_reader(bytes, size)?) }))
+    let read = |runtime: Arc<Runtime>| {
+        if bytes.is_null() || size == 0 {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        // SAFETY: contract C.
+        let copied = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) }.to_vec();
+        // SAFETY: contract C.
+        unsafe { give(reader, runtime.add_reader(copied)) }
+    };
+    report(Runtime::get().and_then(read))
 }
 
 /// Ends a reader.
@@ -236,8 +255,8 @@ pub unsafe extern "C" fn hsa_code_object_destroy(object: u64) -> Status {
 ///
 /// Contract C.
 pub unsafe extern "C" fn hsa_executable_create_alt(
-    _profile: u32,
-    _rounding: u32,
+    profile: u32,
+    rounding: u32,
     _options: *const c_char,
     executable: *mut u64,
 ) -> Status {
@@ -247,10 +266,56 @@ pub unsafe extern "C" fn hsa_executable_create_alt(
         // SAFETY: contract C.
         unsafe { give(executable, handle) }?;
         let mut executables = runtime.executables.write().unwrap_or_else(PoisonError::into_inner);
-        executables.insert(handle, Arc::default());
+        executables.insert(handle, Arc::new(Executable { profile, rounding, ..Executable::default() }));
         Ok(())
     };
     report(create())
+}
+
+/// Makes an executable in this state (deprecated).
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_executable_create(
+    profile: u32,
+    state: u32,
+    options: *const c_char,
+    executable: *mut u64,
+) -> Status {
+    const DEFAULT_ROUNDING: u32 = 0;
+    const FROZEN: u32 = 1;
+    // SAFETY: contract C.
+    unsafe {
+        match hsa_executable_create_alt(profile, DEFAULT_ROUNDING, options, executable) {
+            status::SUCCESS if state == FROZEN => hsa_executable_freeze(*executable, options),
+            status => status,
+        }
+    }
+}
+
+/// Tells a property of an executable.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_executable_get_info(
+    executable: u64,
+    attribute: u32,
+    value: *mut c_void,
+) -> Status {
+    let tell = |runtime: Arc<Runtime>| {
+        let executable = runtime.executable(executable)?;
+        let number = match attribute {
+            of_executable::PROFILE => executable.profile,
+            of_executable::STATE => u32::from(executable.frozen.load(Ordering::Acquire)),
+            of_executable::DEFAULT_FLOAT_ROUNDING_MODE => executable.rounding,
+            _ => return Err(status::INVALID_ARGUMENT),
+        };
+        // SAFETY: contract C says that `value` has the attribute's type.
+        unsafe { give(value.cast(), number) }
+    };
+    report(Runtime::get().and_then(tell))
 }
 
 /// Loads a code object on an agent.
@@ -267,13 +332,13 @@ pub unsafe extern "C" fn hsa_executable_load_agent_code_object(
 ) -> Status {
     let load = || {
         let runtime = Runtime::get()?;
-        let bytes = runtime.reader(reader, status::INVALID_CODE_OBJECT_READER)?;
-        runtime.executable(executable)?.load(&runtime, agent, &bytes.0)?;
+        let file = runtime.reader(reader, status::INVALID_CODE_OBJECT_READER)?;
+        let handle = runtime.executable(executable)?.load(&runtime, agent, file)?;
         if loaded.is_null() {
             return Ok(());
         }
         // SAFETY: contract C.
-        unsafe { give(loaded, runtime.new_handle()) }
+        unsafe { give(loaded, handle) }
     };
     report(load())
 }
@@ -291,8 +356,8 @@ pub unsafe extern "C" fn hsa_executable_load_code_object(
 ) -> Status {
     let load = || {
         let runtime = Runtime::get()?;
-        let bytes = runtime.reader(object, status::INVALID_CODE_OBJECT)?;
-        runtime.executable(executable)?.load(&runtime, agent, &bytes.0)
+        let file = runtime.reader(object, status::INVALID_CODE_OBJECT)?;
+        runtime.executable(executable)?.load(&runtime, agent, file).map(drop)
     };
     report(load())
 }
@@ -323,6 +388,20 @@ pub unsafe extern "C" fn hsa_executable_validate(executable: u64, result: *mut u
         unsafe { give(result, 0) }
     };
     report(Runtime::get().and_then(validate))
+}
+
+/// Tells whether an executable is valid.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_executable_validate_alt(
+    executable: u64,
+    _options: *const c_char,
+    result: *mut u32,
+) -> Status {
+    // SAFETY: contract C.
+    unsafe { hsa_executable_validate(executable, result) }
 }
 
 /// Ends an executable. Launches that run keep its code.
@@ -369,6 +448,76 @@ pub unsafe extern "C" fn hsa_executable_get_symbol_by_name(
         unsafe { give(symbol, found.ok_or(status::INVALID_SYMBOL_NAME)?) }
     };
     report(find())
+}
+
+/// Finds a symbol by name, on an agent (deprecated).
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_executable_get_symbol(
+    executable: u64,
+    _module: *const c_char,
+    name: *const c_char,
+    agent: u64,
+    _convention: i32,
+    symbol: *mut u64,
+) -> Status {
+    // SAFETY: contract C.
+    unsafe { hsa_executable_get_symbol_by_name(executable, name, &raw const agent, symbol) }
+}
+
+/// Calls a function for the symbols of an executable, of one agent if there is one, until it asks to stop.
+fn each_symbol(
+    executable: u64,
+    agent: Option<u64>,
+    callback: impl FnMut(u64) -> Status,
+) -> Result<(), Status> {
+    let runtime = Runtime::get()?;
+    let executable = runtime.executable(executable)?;
+    agent.map_or(Ok(()), |agent| runtime.check_agent(agent))?;
+    let symbols: Vec<u64> = lock(&executable.symbols).handles.values().flatten().copied().collect();
+    let is_wanted = |handle: &u64| {
+        let symbol = runtime.code.symbol(*handle);
+        symbol.is_ok_and(|symbol| agent.is_none_or(|agent| symbol.agent == agent))
+    };
+    each(symbols.into_iter().filter(is_wanted), callback)
+}
+
+/// A function of the client's that is called with an executable's symbols.
+type SymbolCallback = extern "C" fn(u64, u64, *mut c_void) -> Status;
+
+/// Calls a function of the client's for each symbol of an executable until it asks to stop (deprecated).
+pub extern "C" fn hsa_executable_iterate_symbols(
+    executable: u64,
+    callback: Option<SymbolCallback>,
+    data: *mut c_void,
+) -> Status {
+    let callback = callback.ok_or(status::INVALID_ARGUMENT);
+    report(callback.and_then(|call| each_symbol(executable, None, |symbol| call(executable, symbol, data))))
+}
+
+/// Calls a function of the client's for each symbol of an executable that is of no agent: there is none.
+pub extern "C" fn hsa_executable_iterate_program_symbols(
+    executable: u64,
+    callback: Option<SymbolCallback>,
+    _data: *mut c_void,
+) -> Status {
+    let executable = Runtime::get().and_then(|runtime| runtime.executable(executable));
+    report(executable.and_then(|_| callback.map(drop).ok_or(status::INVALID_ARGUMENT)))
+}
+
+/// Calls a function of the client's for each symbol that an executable has on an agent until it asks to stop.
+pub extern "C" fn hsa_executable_iterate_agent_symbols(
+    executable: u64,
+    agent: u64,
+    callback: Option<extern "C" fn(u64, u64, u64, *mut c_void) -> Status>,
+    data: *mut c_void,
+) -> Status {
+    let callback = callback.ok_or(status::INVALID_ARGUMENT);
+    report(callback.and_then(|call| {
+        each_symbol(executable, Some(agent), |symbol| call(executable, agent, symbol, data))
+    }))
 }
 
 /// Tells a property of a symbol.
@@ -479,9 +628,10 @@ mod tests {
         let runtime = Runtime::start().expect("it starts");
         let agent = runtime.agents().nth(1).expect("there is a GPU");
         let executable = Executable::default();
-        assert_eq!(executable.load(&runtime, agent, &object()), Ok(()));
+        let object = Reader(Arc::new(object()));
+        assert!(executable.load(&runtime, agent, object.clone()).is_ok());
         runtime.code.remove(&executable);
-        assert_eq!(executable.load(&runtime, agent, &object()), Err(status::INVALID_EXECUTABLE));
+        assert_eq!(executable.load(&runtime, agent, object), Err(status::INVALID_EXECUTABLE));
         assert_eq!(lock(&executable.loaded).len(), 1);
     }
 }

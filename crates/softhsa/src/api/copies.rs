@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::runtime::Runtime;
-use super::signals::Signal;
+use super::signals::{Condition, Signal};
 use super::waits::Waiting;
-use super::{Status, report, status};
+use super::{Status, give, report, status};
 
 /// Copies bytes.
 ///
@@ -47,12 +47,31 @@ pub unsafe extern "C" fn hsa_amd_memory_fill(pointer: *mut c_void, value: u32, c
     report(fill())
 }
 
-/// A copy that waits for signals.
+/// A copy that waits for signals: rows of bytes, one behind the other or further apart.
 struct Copy {
-    to: *mut c_void,
-    from: *const c_void,
-    bytes: usize,
+    to: Rows,
+    from: Rows,
+    /// Bytes of a row, rows of a layer, and layers.
+    range: [usize; 3],
     done: Option<Signal>,
+}
+
+/// One side of a copy.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: *mut c_void,
+    /// Bytes from a row to the next one.
+    pitch: usize,
+    /// Bytes from a layer to the next one.
+    slice: usize,
+}
+
+impl Rows {
+    fn row(&self, row: usize, layer: usize) -> *mut c_void {
+        self.first
+            .wrapping_byte_add(row.wrapping_mul(self.pitch))
+            .wrapping_byte_add(layer.wrapping_mul(self.slice))
+    }
 }
 
 // SAFETY: by contract C both sides stay valid until the copy's signal says that it is done, on whichever thread.
@@ -60,10 +79,16 @@ unsafe impl Send for Copy {}
 
 impl Copy {
     fn run(&self, runtime: &Runtime) {
-        // SAFETY: contract C of `hsa_amd_memory_async_copy`.
-        unsafe { copy_whole(self.to, self.from, self.bytes) };
+        let began = runtime.now();
+        let [bytes, rows, layers] = self.range;
+        for layer in 0..layers {
+            for row in 0..rows {
+                // SAFETY: contract C of the function that made the copy.
+                unsafe { copy_whole(self.to.row(row, layer), self.from.row(row, layer), bytes) };
+            }
+        }
         if let Some(done) = &self.done {
-            runtime.complete(done, None);
+            runtime.complete(done, began);
         }
     }
 }
@@ -100,7 +125,65 @@ unsafe fn copy_whole(to: *mut c_void, from: *const c_void, bytes: usize) {
     copy_numbers!(AtomicU8);
 }
 
-/// Copies bytes after all of the signals have become 0, and then subtracts 1 from the completion signal.
+/// Copies after all of the signals have become 0, and then subtracts 1 from the completion signal.
+///
+/// # Safety
+///
+/// The pointer is valid for reads of `count` signals if there are any, and the copy's sides are valid until it is done.
+unsafe fn start(
+    runtime: &Arc<Runtime>,
+    (to, from, range): (Rows, Rows, [usize; 3]),
+    count: u32,
+    signals: *const u64,
+    done: u64,
+) -> Result<(), Status> {
+    if to.first.is_null() || from.first.is_null() || count > 0 && signals.is_null() {
+        return Err(status::INVALID_ARGUMENT);
+    }
+    let done = if done == 0 { None } else { Some(runtime.signals.find(done)?) };
+    let find = |index: usize| {
+        const EQUAL: u32 = 0;
+        // SAFETY: by this function's contract.
+        let handle = unsafe { signals.add(index).read_unaligned() };
+        let signal = runtime.signals.find(handle)?;
+        Ok::<_, Status>(Condition { signal, condition: EQUAL, compare: 0 })
+    };
+    let conditions = (0..count as usize).map(find).collect::<Result<Vec<_>, _>>()?;
+    let copy = Copy { to, from, range, done };
+    if conditions.is_empty() {
+        copy.run(runtime);
+        return Ok(());
+    }
+    let weak = Arc::downgrade(runtime);
+    let run = Box::new(move |_| {
+        // All of it, since its pointers by themselves may not go to another thread.
+        let copy = &copy;
+        if let Some(runtime) = weak.upgrade() {
+            copy.run(&runtime);
+        }
+        false
+    });
+    runtime.copies.add(runtime, Waiting { conditions, ends_with_signals: false, run })
+}
+
+/// Tells which copy engines are idle: the only one.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_memory_copy_engine_status(to: u64, from: u64, engines: *mut u32) -> Status {
+    let tell = || {
+        let runtime = Runtime::get()?;
+        runtime.check_agent(to)?;
+        runtime.check_agent(from)?;
+        // SAFETY: contract C.
+        unsafe { give(engines, 1) }
+    };
+    report(tell())
+}
+
+/// Copies bytes after all of the signals have become 0, and then subtracts 1 from the completion signal. The variant that
+/// names an engine has two parameters more, which are not looked at: there is one engine.
 ///
 /// # Safety
 ///
@@ -119,32 +202,63 @@ pub unsafe extern "C" fn hsa_amd_memory_async_copy(
         let runtime = Runtime::get()?;
         runtime.check_agent(to_agent)?;
         runtime.check_agent(from_agent)?;
-        if to.is_null() || from.is_null() || count > 0 && signals.is_null() {
+        let row = |first| Rows { first, pitch: 0, slice: 0 };
+        // SAFETY: contract C.
+        unsafe { start(&runtime, (row(to), row(from.cast_mut()), [bytes, 1, 1]), count, signals, done) }
+    };
+    report(start())
+}
+
+/// A side of [`hsa_amd_memory_async_copy_rect`]: HSA's `hsa_pitched_ptr_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PitchedPointer {
+    base: *mut c_void,
+    pitch: usize,
+    slice: usize,
+}
+
+/// Copies a part of layers of rows: `range` is bytes, rows and layers, as both offsets are. Waits as
+/// [`hsa_amd_memory_async_copy`] does.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_memory_async_copy_rect(
+    to: *const PitchedPointer,
+    to_offset: *const [u32; 3],
+    from: *const PitchedPointer,
+    from_offset: *const [u32; 3],
+    range: *const [u32; 3],
+    agent: u64,
+    _direction: u32,
+    count: u32,
+    signals: *const u64,
+    done: u64,
+) -> Status {
+    let start = || {
+        let runtime = Runtime::get()?;
+        runtime.gpu(agent)?;
+        let is_null = |place: *const [u32; 3]| place.is_null();
+        if to.is_null() || from.is_null() || [to_offset, from_offset, range].into_iter().any(is_null) {
             return Err(status::INVALID_ARGUMENT);
         }
-        let done = if done == 0 { None } else { Some(runtime.signals.find(done)?) };
-        let find = |index: usize| {
-            const EQUAL: u32 = 0;
-            // SAFETY: contract C says that there are `count` signals.
-            let handle = unsafe { signals.add(index).read_unaligned() };
-            runtime.signals.find(handle).map(|signal| (signal, EQUAL, 0))
+        // SAFETY: contract C.
+        let (sides, [to_offset, from_offset, range]) = unsafe {
+            let numbers = [to_offset, from_offset, range].map(|place| place.read_unaligned());
+            ([to.read_unaligned(), from.read_unaligned()], numbers.map(|numbers| numbers.map(|n| n as usize)))
         };
-        let conditions = (0..count as usize).map(find).collect::<Result<Vec<_>, _>>()?;
-        let copy = Copy { to, from, bytes, done };
-        if conditions.is_empty() {
-            copy.run(&runtime);
-            return Ok(());
-        }
-        let weak = Arc::downgrade(&runtime);
-        let run = Box::new(move |_| {
-            // All of it, since its pointers by themselves may not go to another thread.
-            let copy = &copy;
-            if let Some(runtime) = weak.upgrade() {
-                copy.run(&runtime);
+        let [to, from] = [(sides[0], to_offset), (sides[1], from_offset)].map(|(side, [x, row, layer])| {
+            let rows = Rows { first: side.base, pitch: side.pitch, slice: side.slice };
+            // No address is 0 that is not from the start.
+            if side.base.is_null() {
+                rows
+            } else {
+                Rows { first: rows.row(row, layer).wrapping_byte_add(x), ..rows }
             }
-            false
         });
-        runtime.copies.add(&runtime, Waiting { conditions, ends_with_signals: false, run })
+        // SAFETY: contract C.
+        unsafe { start(&runtime, (to, from, range), count, signals, done) }
     };
     report(start())
 }

@@ -16,9 +16,13 @@ mod attribute;
 mod code;
 mod copies;
 mod doorbells;
+mod extensions;
+mod isas;
+mod loader;
 mod memory_pools;
 mod profiling;
 mod queues;
+mod regions;
 mod runtime;
 mod signals;
 mod symbols;
@@ -46,11 +50,14 @@ pub mod status {
     pub const INVALID_QUEUE_CREATION: Status = 0x1002;
     pub const INVALID_ALLOCATION: Status = 0x1003;
     pub const INVALID_AGENT: Status = 0x1004;
+    pub const INVALID_REGION: Status = 0x1005;
     pub const INVALID_SIGNAL: Status = 0x1006;
     pub const INVALID_QUEUE: Status = 0x1007;
     pub const OUT_OF_RESOURCES: Status = 0x1008;
     pub const INVALID_PACKET_FORMAT: Status = 0x1009;
     pub const NOT_INITIALIZED: Status = 0x100b;
+    pub const INCOMPATIBLE_ARGUMENTS: Status = 0x100d;
+    pub const INVALID_INDEX: Status = 0x100e;
     pub const INVALID_ISA: Status = 0x100f;
     pub const INVALID_CODE_OBJECT: Status = 0x1010;
     pub const INVALID_EXECUTABLE: Status = 0x1011;
@@ -58,8 +65,13 @@ pub mod status {
     pub const INVALID_SYMBOL_NAME: Status = 0x1013;
     pub const VARIABLE_ALREADY_DEFINED: Status = 0x1014;
     pub const EXCEPTION: Status = 0x1016;
+    pub const INVALID_ISA_NAME: Status = 0x1017;
     pub const INVALID_EXECUTABLE_SYMBOL: Status = 0x1019;
+    pub const INVALID_FILE: Status = 0x1020;
     pub const INVALID_CODE_OBJECT_READER: Status = 0x1021;
+    pub const INVALID_CACHE: Status = 0x1022;
+    pub const INVALID_WAVEFRONT: Status = 0x1023;
+    pub const INVALID_SIGNAL_GROUP: Status = 0x1024;
     pub const INVALID_MEMORY_POOL: Status = 40;
     pub const MEMORY_APERTURE_VIOLATION: Status = 41;
     pub const ILLEGAL_INSTRUCTION: Status = 42;
@@ -76,6 +88,7 @@ pub fn status_text(status: Status) -> Option<&'static CStr> {
         status::INVALID_QUEUE_CREATION => c"The queue cannot be created as asked.",
         status::INVALID_ALLOCATION => c"The requested allocation is not valid.",
         status::INVALID_AGENT => c"The agent is not valid.",
+        status::INVALID_REGION => c"The memory region is not valid.",
         status::INVALID_SIGNAL => c"The signal is not valid.",
         status::INVALID_QUEUE => c"The queue is not valid.",
         status::OUT_OF_RESOURCES => c"There are not enough resources.",
@@ -84,6 +97,8 @@ pub fn status_text(status: Status) -> Option<&'static CStr> {
             c"This process was forked from one that used the software HSA runtime, whose threads it does not have."
         }
         status::NOT_INITIALIZED => c"The HSA runtime has not been initialized: call hsa_init first.",
+        status::INCOMPATIBLE_ARGUMENTS => c"The arguments do not fit together.",
+        status::INVALID_INDEX => c"The index is not valid.",
         status::INVALID_ISA => c"The instruction set architecture is not valid.",
         status::INVALID_CODE_OBJECT => c"The code object is not valid.",
         status::INVALID_EXECUTABLE => c"The executable is not valid.",
@@ -93,7 +108,12 @@ pub fn status_text(status: Status) -> Option<&'static CStr> {
         status::EXCEPTION => {
             c"An HSAIL operation resulted in a hardware exception: a kernel ended with a trap."
         }
+        status::INVALID_ISA_NAME => c"The name is not that of an instruction set architecture of this runtime.",
         status::INVALID_EXECUTABLE_SYMBOL => c"The executable symbol is not valid.",
+        status::INVALID_FILE => c"The file cannot be read.",
+        status::INVALID_CACHE => c"The cache is not valid.",
+        status::INVALID_WAVEFRONT => c"The wavefront is not valid.",
+        status::INVALID_SIGNAL_GROUP => c"The signal group is not valid.",
         status::INVALID_CODE_OBJECT_READER => c"The code object reader is not valid.",
         status::INVALID_MEMORY_POOL => c"The memory pool is not valid.",
         status::MEMORY_APERTURE_VIOLATION => {
@@ -108,6 +128,14 @@ pub fn status_text(status: Status) -> Option<&'static CStr> {
 /// Makes a C function's result of a Rust function's.
 fn report(result: Result<(), Status>) -> Status {
     result.err().unwrap_or(status::SUCCESS)
+}
+
+/// Calls a function of the client's for each item until it asks to stop, which is what the result says then.
+fn each<T>(items: impl IntoIterator<Item = T>, mut callback: impl FnMut(T) -> Status) -> Result<(), Status> {
+    items.into_iter().try_for_each(|item| match callback(item) {
+        status::SUCCESS => Ok(()),
+        other => Err(other),
+    })
 }
 
 /// Writes a result where the caller wants it.
@@ -166,6 +194,22 @@ pub unsafe extern "C" fn hsa_status_string(status: Status, text: *mut *const c_c
         Some(found) => report(unsafe { give(text, found.as_ptr()) }),
         None => status::INVALID_ARGUMENT,
     }
+}
+
+/// Calls a function of the client's on another thread.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_async_function(
+    callback: Option<extern "C" fn(*mut c_void)>,
+    data: *mut c_void,
+) -> Status {
+    let start = |runtime: std::sync::Arc<Runtime>| {
+        let (callback, data) = (callback.ok_or(status::INVALID_ARGUMENT)?, runtime::ClientData(data));
+        runtime.call("async function", move || callback(data.get()))
+    };
+    report(Runtime::get().and_then(start))
 }
 
 /// Copies the text of the last launch that failed on any device: kernel, place, instruction and reason; or of why the

@@ -1,4 +1,4 @@
-//! When packets began and ended. The times lie in their completion signals, as AMD's runtime has them.
+//! When packets and copies began and ended. The times lie in their completion signals, as AMD's runtime has them.
 
 use std::ffi::c_void;
 
@@ -22,6 +22,15 @@ pub unsafe extern "C" fn hsa_amd_profiling_set_profiler_enabled(queue: *mut c_vo
     report(Runtime::get().and_then(|runtime| runtime.queue(queue.addr() as u64)).map(drop))
 }
 
+/// Turns the times of copies on or off. They are always on here.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_profiling_async_copy_enable(_enable: bool) -> Status {
+    report(Runtime::get().map(drop))
+}
+
 /// Tells when the packet began and ended that completed a signal last.
 ///
 /// # Safety
@@ -32,10 +41,21 @@ pub unsafe extern "C" fn hsa_amd_profiling_get_dispatch_time(
     signal: u64,
     times: *mut Times,
 ) -> Status {
+    match Runtime::get().and_then(|runtime| runtime.gpu(agent).map(drop)) {
+        // SAFETY: contract C.
+        Ok(()) => unsafe { hsa_amd_profiling_get_async_copy_time(signal, times) },
+        Err(status) => status,
+    }
+}
+
+/// Tells when the copy began and ended that completed a signal last.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_profiling_get_async_copy_time(signal: u64, times: *mut Times) -> Status {
     let tell = || {
-        let runtime = Runtime::get()?;
-        runtime.gpu(agent)?;
-        let (begin, end) = runtime.signals.find(signal)?.times();
+        let (begin, end) = Runtime::get()?.signals.find(signal)?.times();
         if end == 0 {
             return Err(status::ERROR);
         }
@@ -43,4 +63,22 @@ pub unsafe extern "C" fn hsa_amd_profiling_get_dispatch_time(
         unsafe { give(times, Times { begin, end }) }
     };
     report(tell())
+}
+
+/// Converts a time of an agent to the system's clock, which is the agents', too.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_profiling_convert_tick_to_system_domain(
+    agent: u64,
+    tick: u64,
+    system: *mut u64,
+) -> Status {
+    let convert = || {
+        Runtime::get()?.gpu(agent)?;
+        // SAFETY: contract C.
+        unsafe { give(system, tick) }
+    };
+    report(convert())
 }

@@ -1,27 +1,31 @@
 //! AQL queues: rings of packets that a thread of each queue processes in order.
 
+mod packets;
+
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use super::agents::{MOST_LANES, QUEUE_SIZES};
+use super::agents::{COMPUTE_UNITS, QUEUE_SIZES};
 use super::runtime::{ClientData, Runtime, lock};
 use super::signals::Signal;
+use super::symbols::refuse;
 use super::threads::{Threads, join};
 use super::{Status, give, report, status};
 use crate::changes::{Changes, Pause};
-use crate::device::{Failure, Launch, LaunchSpec};
+use crate::device::{Failure, Launch};
 use crate::exec::Fault;
-use crate::load::descriptor::{MOST_GROUP_BYTES, MOST_PRIVATE_BYTES};
 use crate::memory::{Memory, PAGE, Use, View};
+use packets::{Packet, Refused};
 
 /// Bytes of a packet.
 const PACKET: u64 = 64;
 
 /// Places in a queue's record, AMD's `amd_queue_t`.
 mod field {
+    pub const KIND: u64 = 0;
     pub const FEATURES: u64 = 4;
     pub const BASE: u64 = 8;
     pub const DOORBELL: u64 = 16;
@@ -29,16 +33,6 @@ mod field {
     pub const ID: u64 = 32;
     pub const WRITE_INDEX: u64 = 56;
     pub const READ_INDEX: u64 = 128;
-}
-
-/// Types of packets.
-mod packet {
-    pub const INVALID: u16 = 1;
-    pub const DISPATCH: u16 = 2;
-    pub const BARRIER_AND: u16 = 3;
-    pub const BARRIER_OR: u16 = 5;
-    /// The header's bit that lets the packet wait for all before it.
-    pub const BARRIER_BIT: u16 = 1 << 8;
 }
 
 /// The client's function for errors of a queue.
@@ -54,7 +48,7 @@ pub struct Queue {
     doorbell: Signal,
     callback: Option<(ErrorCallback, ClientData)>,
     stopped: AtomicBool,
-    /// Whether the client has destroyed the queue: launches that it stops are not completed.
+    /// Whether the client has ended the queue: launches that it stops are not completed.
     destroyed: AtomicBool,
     /// What tells the client of errors.
     reports: Threads,
@@ -72,7 +66,7 @@ pub struct Queue {
 
 /// The memory of a queue: its record, and a page behind it the ring.
 #[derive(Debug)]
-struct QueueMemory {
+pub struct QueueMemory {
     memory: Arc<Memory>,
     record: u64,
 }
@@ -87,6 +81,28 @@ impl QueueMemory {
     fn packet(&self, slot: u64) -> u64 {
         self.record + PAGE as u64 + slot * PACKET
     }
+
+    /// Writes the record of an empty queue of this type and with these features.
+    fn write(
+        &self,
+        runtime: &Runtime,
+        (kind, features): (u32, u32),
+        doorbell: u64,
+        size: u32,
+    ) -> Result<(), Status> {
+        let mut view = self.memory.view();
+        let written = [
+            view.store_u32(self.record + field::KIND, kind),
+            view.store_u32(self.record + field::FEATURES, features),
+            view.store_u64(self.record + field::BASE, self.packet(0)),
+            view.store_u64(self.record + field::DOORBELL, doorbell),
+            view.store_u32(self.record + field::SIZE, size),
+            view.store_u64(self.record + field::ID, runtime.new_handle()),
+        ];
+        let packets =
+            (0..u64::from(size)).map(|slot| view.store_u16(self.packet(slot), packets::INVALID as u16));
+        packets.chain(written).collect::<Result<(), Fault>>().map_err(|_| status::ERROR)
+    }
 }
 
 impl Drop for QueueMemory {
@@ -99,26 +115,17 @@ impl Queue {
     fn create(
         runtime: &Arc<Runtime>,
         agent: u64,
-        size: u32,
+        (size, kind): (u32, u32),
         callback: Option<(ErrorCallback, ClientData)>,
     ) -> Result<Arc<Queue>, Status> {
+        const KERNEL_DISPATCH: u32 = 1;
         runtime.gpu(agent)?;
         if !size.is_power_of_two() || !(QUEUE_SIZES.0..=QUEUE_SIZES.1).contains(&size) {
             return Err(status::INVALID_ARGUMENT);
         }
         let place = QueueMemory::allocate(&runtime.memory, size)?;
         let doorbell = runtime.signals.create(&runtime.memory, -1)?;
-        let mut view = runtime.memory.view();
-        let written = [
-            view.store_u32(place.record + field::FEATURES, 1),
-            view.store_u64(place.record + field::BASE, place.packet(0)),
-            view.store_u64(place.record + field::DOORBELL, doorbell.handle()),
-            view.store_u32(place.record + field::SIZE, size),
-            view.store_u64(place.record + field::ID, runtime.new_handle()),
-        ];
-        let packets = (0..u64::from(size)).map(|slot| view.store_u16(place.packet(slot), packet::INVALID));
-        let written = packets.chain(written).collect::<Result<(), Fault>>();
-        drop(view);
+        place.write(runtime, (kind, KERNEL_DISPATCH), doorbell.handle(), size)?;
         let queue = Arc::new(Queue {
             runtime: Arc::downgrade(runtime),
             agent,
@@ -138,13 +145,12 @@ impl Queue {
         });
         let processor = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("queue".to_owned()).spawn(move || processor.process());
-        match (thread, written) {
-            (Ok(thread), Ok(())) => {
+        match thread {
+            Ok(thread) => {
                 *lock(&queue.thread) = Some(thread);
                 Ok(queue)
             }
-            (Ok(_), Err(_)) => unreachable!("the memory was allocated just now"),
-            (Err(_), _) => {
+            Err(_) => {
                 runtime.signals.destroy(queue.doorbell.handle())?;
                 Err(status::OUT_OF_RESOURCES)
             }
@@ -166,6 +172,23 @@ impl Queue {
         if let Some(thread) = thread {
             join(thread);
         }
+    }
+
+    /// Ends the queue's thread and its launches, of which none is completed any more.
+    fn end(&self, runtime: &Runtime) -> Result<(), Status> {
+        self.destroyed.store(true, Ordering::SeqCst);
+        self.stop();
+        let launches: Vec<_> = lock(&self.launches).iter().filter_map(Weak::upgrade).collect();
+        runtime.gpu(self.agent)?.stop_launches(&launches);
+        // Until they have stopped, launches may read the ring and the record. The runtime's end stops them without a note.
+        let mut pause = Pause::default();
+        while self.running.load(Ordering::SeqCst) > 0 && !runtime.is_stopped() {
+            let seen = self.rung.count();
+            if self.running.load(Ordering::SeqCst) > 0 {
+                self.rung.wait_or_look(seen, &mut pause);
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the client's function for errors has returned, unless that calls this.
@@ -194,9 +217,9 @@ impl Queue {
                         look => self.rung.wait(seen, look),
                     }
                 }
-                Err(refused) => {
-                    Runtime::note_failure(refused.text);
-                    self.fail(refused.status);
+                Err(Refused { status, text }) => {
+                    Runtime::note_failure(text.clone());
+                    self.fail(status, &text);
                     return;
                 }
             }
@@ -227,123 +250,27 @@ impl Queue {
         }
         let number = self.next.load(Ordering::Relaxed);
         let address = self.place.packet(number % self.size);
-        let header = view.load_u16(address).map_err(lost)?;
+        let header = view.load_u32(address).map_err(lost)?;
         std::sync::atomic::fence(Ordering::SeqCst);
-        let must_wait = header & packet::BARRIER_BIT != 0 && self.running.load(Ordering::SeqCst) > 0;
-        if header & 255 == packet::INVALID || must_wait {
+        let must_wait = header & packets::BARRIER_BIT != 0 && self.running.load(Ordering::SeqCst) > 0;
+        // A client may fill a packet with zeros before it writes it, and rings when it has.
+        let is_blank = header == 0 && self.doorbell.value().load(Ordering::SeqCst) < number as i64;
+        if packets::kind(header) == packets::INVALID || must_wait || is_blank {
             return Ok(false);
         }
-        let mut bytes = [0; PACKET as usize];
-        view.read(address, &mut bytes).map_err(lost)?;
+        let mut packet = Packet::default();
+        view.read(address, &mut packet.0).map_err(lost)?;
         // Before the packet starts: when it is done the slot is the client's again, which may hold its next packet.
-        view.store_u16(address, packet::INVALID).map_err(lost)?;
+        view.store_u16(address, packets::INVALID as u16).map_err(lost)?;
         drop(view);
         self.next.store(number + 1, Ordering::Relaxed);
         lock(&self.pending).insert(number, false);
-        let started = match header & 255 {
-            packet::DISPATCH => self.dispatch(runtime, number, address, &bytes),
-            packet::BARRIER_AND | packet::BARRIER_OR => self.barrier(runtime, number, &bytes, header & 255),
-            kind => refuse(
-                status::INVALID_PACKET_FORMAT,
-                format!("it is of type {kind}: none that this runtime knows"),
-            ),
-        };
+        let started = self.start(runtime, number, address, &packet);
         let named = |refused: Refused| Refused {
             text: format!("packet {number} of a queue: {}", refused.text),
             ..refused
         };
         started.map(|()| true).map_err(named)
-    }
-
-    fn dispatch(
-        self: &Arc<Queue>,
-        runtime: &Arc<Runtime>,
-        number: u64,
-        address: u64,
-        bytes: &[u8; PACKET as usize],
-    ) -> Result<(), Refused> {
-        let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-        let word = |at: usize| half(at) | half(at + 2) << 16;
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let dimensions = half(2) & 3;
-        let workgroup = [half(4), half(6), half(8)];
-        let grid = [word(12), word(16), word(20)];
-        let (private_bytes, group_bytes, object) = (word(24), word(28), long(32));
-        let done = completion(runtime, long(56))?;
-        if let Err(text) = check_sizes(dimensions, grid, workgroup) {
-            return refuse(status::INVALID_ARGUMENT, text);
-        }
-        let Some((loaded, kernel)) = runtime.code.kernel(object) else {
-            return refuse(
-                status::INVALID_CODE_OBJECT,
-                format!("no loaded kernel's descriptor is at {object:#x}"),
-            );
-        };
-        let name = &kernel.symbol;
-        let device =
-            runtime.gpu(self.agent).map_err(|status| Refused { status, text: "no such agent".to_owned() })?;
-        if !loaded.is_on(device) {
-            return refuse(
-                status::INVALID_CODE_OBJECT,
-                format!("the kernel {name} is loaded on another agent"),
-            );
-        }
-        let group_bytes = group_bytes.max(kernel.descriptor.group_bytes);
-        let private_bytes = private_bytes.max(kernel.descriptor.private_bytes);
-        if group_bytes > MOST_GROUP_BYTES || private_bytes > MOST_PRIVATE_BYTES {
-            let text = format!(
-                "the kernel {name} is to have {group_bytes} bytes of local memory and {private_bytes} of scratch a lane; \
-                 {MOST_GROUP_BYTES} and {MOST_PRIVATE_BYTES} are the most"
-            );
-            return refuse(status::INVALID_ALLOCATION, text);
-        }
-        let spec = LaunchSpec {
-            group_bytes,
-            private_bytes,
-            packet: address,
-            queue: self.place.record,
-            packet_id: number,
-            ..loaded.launch_spec(&kernel, long(40), grid, workgroup)
-        };
-        self.running.fetch_add(1, Ordering::SeqCst);
-        let (queue, began) = (Arc::clone(self), runtime.now());
-        let launch = device.launch(spec, move |failure| {
-            queue.ended(number, began, done.as_ref(), failure);
-            // The code stays loaded until here, even if the client has destroyed its executable.
-            drop(loaded);
-        });
-        let mut launches = lock(&self.launches);
-        launches.retain(|launch| launch.strong_count() > 0);
-        launches.push(Arc::downgrade(&launch));
-        Ok(())
-    }
-
-    /// Waits for a barrier packet's signals.
-    fn barrier(
-        &self,
-        runtime: &Arc<Runtime>,
-        number: u64,
-        bytes: &[u8; PACKET as usize],
-        kind: u16,
-    ) -> Result<(), Refused> {
-        let long =
-            |at: usize| bytes[at..at + 8].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
-        let began = runtime.now();
-        let done = completion(runtime, long(56))?;
-        let handles = (0..5).map(|index| long(8 + 8 * index)).filter(|&handle| handle != 0);
-        let signals = handles.map(|handle| signal(runtime, handle)).collect::<Result<Vec<Signal>, _>>()?;
-        let mut pause = Pause::default();
-        while !self.stopped.load(Ordering::SeqCst) {
-            let seen = runtime.memory.changes.count();
-            let mut zeros = signals.iter().map(|signal| signal.value().load(Ordering::SeqCst) == 0);
-            let opened = if kind == packet::BARRIER_AND { zeros.all(|z| z) } else { zeros.any(|z| z) };
-            if opened || signals.is_empty() {
-                self.finish_packet(runtime, number, began, done.as_ref());
-                break;
-            }
-            runtime.memory.changes.wait_or_look(seen, &mut pause);
-        }
-        Ok(())
     }
 
     /// Notes a packet's end, moves the read index on and changes the completion signal.
@@ -357,7 +284,7 @@ impl Queue {
         }
         drop(pending);
         if let Some(done) = done {
-            runtime.complete(done, Some(began));
+            runtime.complete(done, began);
         }
     }
 
@@ -378,14 +305,15 @@ impl Queue {
     /// Reports a failed launch: memory faults to the handler of events, others to the queue's callback. The queue
     /// processes no more packets.
     fn launch_failed(self: &Arc<Queue>, runtime: &Runtime, failure: &Failure) {
-        Runtime::note_failure(failure.to_string());
+        let text = failure.to_string();
+        Runtime::note_failure(text.clone());
         self.stopped.store(true, Ordering::SeqCst);
         let error = match failure.fault {
             Fault::Memory { address, .. } => {
-                let queue = Arc::downgrade(self);
+                let (queue, why) = (Arc::downgrade(self), text.clone());
                 let otherwise = move || {
                     if let Some(queue) = queue.upgrade() {
-                        queue.fail(status::MEMORY_FAULT);
+                        queue.fail(status::MEMORY_FAULT, &why);
                     }
                 };
                 if runtime.memory_fault(self.agent, address, otherwise) {
@@ -397,16 +325,20 @@ impl Queue {
             Fault::Illegal { .. } | Fault::Missing { .. } | Fault::Fetch => status::ILLEGAL_INSTRUCTION,
             Fault::Halt | Fault::Trap { .. } | Fault::Misaligned { .. } => status::EXCEPTION,
         };
-        self.fail(error);
+        self.fail(error, &text);
     }
 
-    /// Tells the client of an error, after which the queue processes no more packets.
-    fn fail(&self, error: Status) {
+    /// Tells the client of an error, after which the queue processes no more packets. A client that gave the queue no
+    /// callback would wait for ever: its process ends.
+    fn fail(&self, error: Status, text: &str) {
         self.stopped.store(true, Ordering::SeqCst);
         let Some((callback, data)) = self.callback else {
-            let text = super::status_text(error).map_or("", |text| text.to_str().unwrap_or(""));
-            eprintln!("softhsa: a queue without a callback for errors stopped: {text}");
-            return;
+            let why = if Runtime::prints_failures() { String::new() } else { format!(": {text}") };
+            eprintln!(
+                "softhsa: this process ends, since the queue stopped and has no callback that tells the program of it \
+                 (hsa_queue_create takes one){why}"
+            );
+            std::process::abort();
         };
         let queue = ClientData(std::ptr::with_exposed_provenance_mut(self.place.record as usize));
         // The callback may destroy the queue, which its own thread could not wait for.
@@ -415,49 +347,6 @@ impl Queue {
             eprintln!("softhsa: a queue stopped, and no thread is there to say it to the client: {none}");
         }
     }
-}
-
-/// Why a packet is not processed.
-#[derive(Debug)]
-struct Refused {
-    status: Status,
-    text: String,
-}
-
-fn refuse<T>(status: Status, text: String) -> Result<T, Refused> {
-    Err(Refused { status, text })
-}
-
-/// Returns a signal that a packet names.
-fn signal(runtime: &Runtime, handle: u64) -> Result<Signal, Refused> {
-    let text = || format!("it names {handle:#x}, which is no signal");
-    runtime.signals.find(handle).map_err(|status| Refused { status, text: text() })
-}
-
-/// Returns a packet's completion signal, if it has one.
-fn completion(runtime: &Runtime, handle: u64) -> Result<Option<Signal>, Refused> {
-    if handle == 0 { Ok(None) } else { signal(runtime, handle).map(Some) }
-}
-
-/// Checks the sizes of a dispatch packet. Returns what cannot be.
-fn check_sizes(dimensions: u32, grid: [u32; 3], workgroup: [u32; 3]) -> Result<(), String> {
-    if dimensions == 0 {
-        return Err("a dispatch of no dimensions".to_owned());
-    }
-    let lanes: u64 = workgroup.iter().map(|&lanes| u64::from(lanes)).product();
-    if lanes == 0 || lanes > u64::from(MOST_LANES) {
-        return Err(format!(
-            "a workgroup of {workgroup:?} lanes; {MOST_LANES} are the most, and 1 the least"
-        ));
-    }
-    if grid.iter().try_fold(1u64, |product, &lanes| product.checked_mul(lanes.into())).is_none_or(|n| n == 0)
-    {
-        return Err(format!("a grid of {grid:?} lanes"));
-    }
-    if (dimensions as usize..3).any(|axis| grid[axis] > 1 || workgroup[axis] > 1) {
-        return Err(format!("a grid of {grid:?} lanes, of which only {dimensions} dimensions count"));
-    }
-    Ok(())
 }
 
 impl Runtime {
@@ -482,7 +371,7 @@ impl Runtime {
 pub unsafe extern "C" fn hsa_queue_create(
     agent: u64,
     size: u32,
-    _kind: u32,
+    kind: u32,
     callback: Option<ErrorCallback>,
     data: *mut c_void,
     _private_bytes: u32,
@@ -495,8 +384,8 @@ pub unsafe extern "C" fn hsa_queue_create(
             return Err(status::INVALID_ARGUMENT);
         }
         runtime.doorbell_watch.start(&runtime)?;
-        let created =
-            Queue::create(&runtime, agent, size, callback.map(|callback| (callback, ClientData(data))))?;
+        let callback = callback.map(|callback| (callback, ClientData(data)));
+        let created = Queue::create(&runtime, agent, (size, kind), callback)?;
         // SAFETY: contract C.
         unsafe { give(queue, std::ptr::with_exposed_provenance_mut(created.place.record as usize)) }?;
         let mut doorbells = runtime.doorbells.write().unwrap_or_else(PoisonError::into_inner);
@@ -509,6 +398,51 @@ pub unsafe extern "C" fn hsa_queue_create(
     report(create())
 }
 
+/// Makes a queue whose packets the client processes itself. `features` are what the client's packet processor has.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_soft_queue_create(
+    region: u64,
+    size: u32,
+    kind: u32,
+    features: u32,
+    doorbell: u64,
+    queue: *mut *mut c_void,
+) -> Status {
+    let create = || {
+        let runtime = Runtime::get()?;
+        runtime.check_agent(region >> 8).map_err(|_| status::INVALID_REGION)?;
+        if queue.is_null() || !size.is_power_of_two() || size > QUEUE_SIZES.1 {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        let place = QueueMemory::allocate(&runtime.memory, size)?;
+        place.write(&runtime, (kind, features), runtime.signals.find(doorbell)?.handle(), size)?;
+        // SAFETY: contract C.
+        unsafe { give(queue, std::ptr::with_exposed_provenance_mut(place.record as usize)) }?;
+        lock(&runtime.soft_queues).insert(place.record, place);
+        Ok(())
+    };
+    report(create())
+}
+
+/// Stops a queue, which the client destroys later: as [`hsa_queue_destroy`], but its memory stays.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_queue_inactivate(queue: *mut c_void) -> Status {
+    let inactivate = |runtime: Arc<Runtime>| {
+        let record = queue.addr() as u64;
+        if lock(&runtime.soft_queues).contains_key(&record) {
+            return Ok(());
+        }
+        runtime.queue(record)?.end(&runtime)
+    };
+    report(Runtime::get().and_then(inactivate))
+}
+
 /// Ends a queue. Its launches stop, and packets that have not started never start. No completion signal changes any more
 /// when this returns, and the client's function for errors is not running, unless that calls this.
 ///
@@ -516,74 +450,143 @@ pub unsafe extern "C" fn hsa_queue_create(
 ///
 /// Contract C.
 pub unsafe extern "C" fn hsa_queue_destroy(queue: *mut c_void) -> Status {
-    let destroy = || {
-        let runtime = Runtime::get()?;
-        let removed =
-            runtime.queues.write().unwrap_or_else(PoisonError::into_inner).remove(&(queue.addr() as u64));
+    let destroy = |runtime: Arc<Runtime>| {
+        let record = queue.addr() as u64;
+        if lock(&runtime.soft_queues).remove(&record).is_some() {
+            return Ok(());
+        }
+        let removed = runtime.queues.write().unwrap_or_else(PoisonError::into_inner).remove(&record);
         let removed = removed.ok_or(status::INVALID_QUEUE)?;
         runtime.doorbells.write().unwrap_or_else(PoisonError::into_inner).remove(&removed.doorbell.handle());
-        removed.destroyed.store(true, Ordering::SeqCst);
-        removed.stop();
-        let launches: Vec<_> = lock(&removed.launches).iter().filter_map(Weak::upgrade).collect();
-        runtime.gpu(removed.agent)?.stop_launches(&launches);
-        // Until they have stopped, launches may read the ring and the record. The runtime's end stops them without a note.
-        let mut pause = Pause::default();
-        while removed.running.load(Ordering::SeqCst) > 0 && !runtime.is_stopped() {
-            let seen = removed.rung.count();
-            if removed.running.load(Ordering::SeqCst) > 0 {
-                removed.rung.wait_or_look(seen, &mut pause);
-            }
-        }
+        removed.end(&runtime)?;
         removed.join_reports();
         runtime.signals.destroy(removed.doorbell.handle())
     };
-    report(destroy())
+    report(Runtime::get().and_then(destroy))
 }
 
-/// Adds to an index of the queue's record, or reads it by adding 0.
-fn add_to_index(queue: *const c_void, at: u64, value: u64) -> u64 {
+/// Changes an index of a queue's record, and returns what it was.
+fn index(queue: *const c_void, at: u64, change: impl Fn(u64) -> u64) -> u64 {
     let Ok(runtime) = Runtime::get() else { return 0 };
-    let Ok(queue) = runtime.queue(queue.addr() as u64) else { return 0 };
-    let added = runtime.memory.view().update_u64(queue.place.record + at, |index| index.wrapping_add(value));
-    added.unwrap_or(0)
+    let record = queue.addr() as u64;
+    if runtime.queue(record).is_err() && !lock(&runtime.soft_queues).contains_key(&record) {
+        return 0;
+    }
+    runtime.memory.view().update_u64(record + at, change).unwrap_or(0)
 }
 
-macro_rules! write_index {
-    ($($name:ident),*) => {$(
-        /// Adds to the write index and returns the old one.
-        ///
-        /// # Safety
-        ///
-        /// Contract C.
-        pub unsafe extern "C" fn $name(queue: *const c_void, value: u64) -> u64 {
-            add_to_index(queue, field::WRITE_INDEX, value)
-        }
-    )*};
+/// Adds to the write index and returns the old one.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_queue_add_write_index_scacq_screl(queue: *const c_void, value: u64) -> u64 {
+    index(queue, field::WRITE_INDEX, |index| index.wrapping_add(value))
 }
 
-write_index!(
-    hsa_queue_add_write_index_relaxed,
-    hsa_queue_add_write_index_scacquire,
-    hsa_queue_add_write_index_screlease,
-    hsa_queue_add_write_index_scacq_screl
-);
+/// Exchanges the write index if it is the expected one, and returns the old one.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_queue_cas_write_index_scacq_screl(
+    queue: *const c_void,
+    expected: u64,
+    value: u64,
+) -> u64 {
+    index(queue, field::WRITE_INDEX, |index| if index == expected { value } else { index })
+}
+
+/// Sets the write index.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_queue_store_write_index_screlease(queue: *const c_void, value: u64) {
+    index(queue, field::WRITE_INDEX, |_| value);
+}
+
+/// Sets the read index, which is the client's to set in a queue that the client processes.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_queue_store_read_index_screlease(queue: *const c_void, value: u64) {
+    index(queue, field::READ_INDEX, |_| value);
+}
 
 /// Returns the read index.
 pub extern "C" fn hsa_queue_load_read_index_scacquire(queue: *const c_void) -> u64 {
-    add_to_index(queue, field::READ_INDEX, 0)
-}
-
-/// Returns the read index.
-pub extern "C" fn hsa_queue_load_read_index_relaxed(queue: *const c_void) -> u64 {
-    add_to_index(queue, field::READ_INDEX, 0)
+    index(queue, field::READ_INDEX, |index| index)
 }
 
 /// Returns the write index.
 pub extern "C" fn hsa_queue_load_write_index_scacquire(queue: *const c_void) -> u64 {
-    add_to_index(queue, field::WRITE_INDEX, 0)
+    index(queue, field::WRITE_INDEX, |index| index)
 }
 
-/// Returns the write index.
-pub extern "C" fn hsa_queue_load_write_index_relaxed(queue: *const c_void) -> u64 {
-    add_to_index(queue, field::WRITE_INDEX, 0)
+/// Sets how a queue's work is preferred to that of others, which is a hint: waves of all queues take turns here.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_queue_set_priority(queue: *mut c_void, priority: u32) -> Status {
+    const HIGH: u32 = 2;
+    let set = |runtime: Arc<Runtime>| {
+        runtime.queue(queue.addr() as u64)?;
+        if priority > HIGH { Err(status::INVALID_ARGUMENT) } else { Ok(()) }
+    };
+    report(Runtime::get().and_then(set))
+}
+
+/// Tells which compute units a queue's waves are on: they are on all.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_queue_cu_get_mask(
+    queue: *const c_void,
+    bits: u32,
+    mask: *mut u32,
+) -> Status {
+    let tell = |runtime: Arc<Runtime>| {
+        runtime.queue(queue.addr() as u64)?;
+        if bits == 0 || !bits.is_multiple_of(32) || mask.is_null() {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        for word in 0..bits / 32 {
+            let all = if word < COMPUTE_UNITS / 32 { u32::MAX } else { 0 };
+            // SAFETY: contract C says that there are so many bits.
+            unsafe { give(mask.add(word as usize), all) }?;
+        }
+        Ok(())
+    };
+    report(Runtime::get().and_then(tell))
+}
+
+/// Sets which compute units a queue's waves are on: all, as an empty mask says, or one that has all. Other masks are refused.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_queue_cu_set_mask(
+    queue: *const c_void,
+    bits: u32,
+    mask: *const u32,
+) -> Status {
+    let set = |runtime: Arc<Runtime>| {
+        runtime.queue(queue.addr() as u64)?;
+        if !bits.is_multiple_of(32) || (bits > 0) == mask.is_null() {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        // SAFETY: contract C says that there are so many bits.
+        let word = |index: u32| unsafe { mask.add(index as usize).read_unaligned() };
+        let has_all =
+            |bits| bits >= COMPUTE_UNITS && (0..COMPUTE_UNITS / 32).all(|index| word(index) == u32::MAX);
+        if bits == 0 || has_all(bits) {
+            return Ok(());
+        }
+        Err(refuse("hsa_amd_queue_cu_set_mask", "the waves of a queue are on all compute units"))
+    };
+    report(Runtime::get().and_then(set))
 }

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use super::code::{Executable, LoadedCode, Reader};
 use super::doorbells::Doorbells;
-use super::queues::Queue;
+use super::memory_pools::Notice;
+use super::queues::{Queue, QueueMemory};
 use super::signals::Signals;
 use super::threads::Threads;
 use super::waits::Waits;
@@ -68,6 +69,8 @@ pub struct Runtime {
     pub epoch: Instant,
     /// Queues by their addresses.
     pub queues: RwLock<HashMap<u64, Arc<Queue>>>,
+    /// Queues that the client processes, by their addresses.
+    pub soft_queues: Mutex<HashMap<u64, QueueMemory>>,
     /// Queues by their doorbells' handles.
     pub doorbells: RwLock<HashMap<u64, Arc<Queue>>>,
     /// What looks at queues that sleep.
@@ -80,10 +83,14 @@ pub struct Runtime {
     pub readers: Mutex<HashMap<u64, Reader>>,
     /// Signals.
     pub signals: Signals,
+    /// Groups of signals by handle.
+    pub signal_groups: Mutex<HashMap<u64, Vec<u64>>>,
     /// The client's functions that wait for signals.
     pub handlers: Waits,
     /// Copies that wait for signals.
     pub copies: Waits,
+    /// What clients want to be told of when memory is freed.
+    pub deallocations: Mutex<Vec<Notice>>,
     /// The handler of events.
     pub event_handler: Mutex<Option<(EventHandler, ClientData)>>,
     /// What tells the client of events.
@@ -193,14 +200,17 @@ impl Runtime {
             gpus,
             epoch: Instant::now(),
             queues: RwLock::default(),
+            soft_queues: Mutex::default(),
             doorbells: RwLock::default(),
             doorbell_watch: Doorbells::default(),
             executables: RwLock::default(),
             code: LoadedCode::default(),
             readers: Mutex::default(),
             signals: Signals::default(),
+            signal_groups: Mutex::default(),
             handlers: Waits::default(),
             copies: Waits::default(),
+            deallocations: Mutex::default(),
             event_handler: Mutex::default(),
             threads: Threads::default(),
             next_handle: AtomicU64::new(1 << 32),
@@ -260,6 +270,11 @@ impl Runtime {
         if agent == HOST { Ok(()) } else { self.gpu(agent).map(drop) }
     }
 
+    /// Calls a function of the client's on a thread of its own.
+    pub fn call(&self, name: &str, call: impl FnOnce() + Send + 'static) -> Result<(), Status> {
+        self.threads.spawn(name, call).map_err(|_| status::OUT_OF_RESOURCES)
+    }
+
     /// Reports a memory fault to the client's handler, and does `otherwise` if that does not want it. Returns `false` if there
     /// is no handler, or no thread to call it.
     pub fn memory_fault(&self, agent: u64, address: u64, otherwise: impl FnOnce() + Send + 'static) -> bool {
@@ -273,15 +288,20 @@ impl Runtime {
                 otherwise();
             }
         };
-        self.threads.spawn("events", call).is_ok()
+        self.call("events", call).is_ok()
     }
 
     /// Keeps the text of a failure, and prints it unless the client asks for it.
     pub fn note_failure(text: String) {
-        if PRINTS_FAILURES.load(Ordering::Relaxed) {
+        if Runtime::prints_failures() {
             eprintln!("softhsa: {text}");
         }
         *lock(&LAST_FAILURE) = text;
+    }
+
+    /// Returns whether failures are printed.
+    pub fn prints_failures() -> bool {
+        PRINTS_FAILURES.load(Ordering::Relaxed)
     }
 
     /// Leaves it to the client to tell its user of failures, for the rest of the process.

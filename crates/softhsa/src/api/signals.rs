@@ -29,7 +29,7 @@ mod field {
     /// The address to which device code writes the number of the event that it interrupts the host for; no interrupt if it
     /// is 0.
     pub const EVENT_MAILBOX_POINTER: u64 = 16;
-    /// The times of the packet that completed the signal last.
+    /// The times of the packet or copy that completed the signal last.
     pub const BEGAN: u64 = 32;
     pub const ENDED: u64 = 40;
     /// The mailbox, in a word that AMD's layout reserves.
@@ -124,7 +124,7 @@ impl Signal {
         self.word(field::VALUE)
     }
 
-    /// Returns when the packet began and ended that completed the signal last, in ticks of the system's clock.
+    /// Returns when the packet or copy began and ended that completed the signal last, in ticks of the system's clock.
     pub fn times(&self) -> (u64, u64) {
         let [began, ended] =
             [field::BEGAN, field::ENDED].map(|place| self.word(place).load(Ordering::SeqCst) as u64);
@@ -137,26 +137,25 @@ impl Runtime {
         self.signals.find(handle)
     }
 
-    /// Subtracts 1 from the completion signal of a packet, which began at that time, or of a copy.
-    pub fn complete(&self, signal: &Signal, began: Option<u64>) {
-        if let Some(began) = began {
-            signal.word(field::BEGAN).store(began as i64, Ordering::SeqCst);
-            signal.word(field::ENDED).store(self.now() as i64, Ordering::SeqCst);
-        }
+    /// Subtracts 1 from the completion signal of a packet or a copy that began at that time.
+    pub fn complete(&self, signal: &Signal, began: u64) {
+        signal.word(field::BEGAN).store(began as i64, Ordering::SeqCst);
+        signal.word(field::ENDED).store(self.now() as i64, Ordering::SeqCst);
         signal.value().fetch_sub(1, Ordering::SeqCst);
         self.memory.changes.note();
     }
 
-    /// Waits until a signal's value satisfies a condition; at most until `deadline` or the runtime's end. Returns the last
-    /// value.
-    fn wait(&self, signal: &Signal, condition: u32, compare: i64, deadline: Option<Instant>) -> i64 {
+    /// Waits until the value of one of the signals satisfies its condition; at most until `deadline` or the runtime's end.
+    /// Returns which one it is, and its value.
+    fn wait_any(&self, waited: &[Condition], deadline: Option<Instant>) -> Option<(usize, i64)> {
         let mut pause = Pause::default();
         loop {
             let seen = self.memory.changes.count();
-            let value = signal.value().load(Ordering::SeqCst);
+            let values = waited.iter().map(|condition| condition.signal.value().load(Ordering::SeqCst));
+            let held = values.enumerate().find(|(index, value)| waited[*index].holds(*value));
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if holds(condition, value, compare) || left == Some(Duration::ZERO) || self.is_stopped() {
-                return value;
+            if held.is_some() || left == Some(Duration::ZERO) || self.is_stopped() {
+                return held;
             }
             match pause.next_look() {
                 Some(look) => self.memory.changes.wait(seen, Some(left.map_or(look, |left| look.min(left)))),
@@ -166,13 +165,26 @@ impl Runtime {
     }
 }
 
-/// Returns whether a value satisfies a condition of HSA's.
-pub fn holds(condition: u32, value: i64, compare: i64) -> bool {
-    match condition {
-        0 => value == compare,
-        1 => value != compare,
-        2 => value < compare,
-        _ => value >= compare,
+/// What a signal's value is waited for to be.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// The signal.
+    pub signal: Signal,
+    /// The number of HSA's condition.
+    pub condition: u32,
+    /// What the value is compared with.
+    pub compare: i64,
+}
+
+impl Condition {
+    /// Returns whether a value satisfies the condition.
+    pub fn holds(&self, value: i64) -> bool {
+        match self.condition {
+            0 => value == self.compare,
+            1 => value != self.compare,
+            2 => value < self.compare,
+            _ => value >= self.compare,
+        }
     }
 }
 
@@ -262,65 +274,42 @@ fn change<T>(handle: u64, f: impl FnOnce(&AtomicI64) -> T) -> Option<T> {
 
 /// Sets a signal's value, and wakes those who wait for it. A doorbell's value only grows: threads that share a queue ring
 /// in any order.
-fn store(handle: u64, value: i64, ordering: Ordering) {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_signal_store_screlease(signal: u64, value: i64) {
     let Ok(runtime) = Runtime::get() else { return };
-    let Ok(signal) = runtime.signal(handle) else { return };
-    match runtime.queue_of_doorbell(handle) {
+    let Ok(found) = runtime.signal(signal) else { return };
+    match runtime.queue_of_doorbell(signal) {
         Some(queue) => {
-            signal.value().fetch_max(value, Ordering::SeqCst);
+            found.value().fetch_max(value, Ordering::SeqCst);
             queue.ring();
         }
-        None => signal.value().store(value, ordering),
+        None => found.value().store(value, Ordering::SeqCst),
     }
     runtime.memory.changes.note();
 }
 
-macro_rules! stores {
-    ($($name:ident($ordering:ident);)*) => {$(
-        /// Sets a signal's value.
-        ///
-        /// # Safety
-        ///
-        /// Contract C.
-        pub unsafe extern "C" fn $name(signal: u64, value: i64) {
-            store(signal, value, Ordering::$ordering);
-        }
-    )*};
-}
-
-stores! {
-    hsa_signal_store_relaxed(Relaxed);
-    hsa_signal_store_screlease(SeqCst);
-    hsa_signal_store_release(SeqCst);
-    hsa_signal_silent_store_relaxed(Relaxed);
-    hsa_signal_silent_store_screlease(SeqCst);
-}
-
 macro_rules! changes {
-    ($($name:ident($operation:ident, $ordering:ident);)*) => {$(
+    ($($name:ident($operation:ident);)*) => {$(
         /// Changes a signal's value.
         ///
         /// # Safety
         ///
         /// Contract C.
         pub unsafe extern "C" fn $name(signal: u64, value: i64) {
-            change(signal, |word| word.$operation(value, Ordering::$ordering));
+            change(signal, |word| word.$operation(value, Ordering::SeqCst));
         }
     )*};
 }
 
 changes! {
-    hsa_signal_add_relaxed(fetch_add, Relaxed);
-    hsa_signal_add_scacquire(fetch_add, SeqCst);
-    hsa_signal_add_screlease(fetch_add, SeqCst);
-    hsa_signal_add_scacq_screl(fetch_add, SeqCst);
-    hsa_signal_subtract_relaxed(fetch_sub, Relaxed);
-    hsa_signal_subtract_scacquire(fetch_sub, SeqCst);
-    hsa_signal_subtract_screlease(fetch_sub, SeqCst);
-    hsa_signal_subtract_scacq_screl(fetch_sub, SeqCst);
-    hsa_signal_and_scacq_screl(fetch_and, SeqCst);
-    hsa_signal_or_scacq_screl(fetch_or, SeqCst);
-    hsa_signal_xor_scacq_screl(fetch_xor, SeqCst);
+    hsa_signal_add_scacq_screl(fetch_add);
+    hsa_signal_subtract_scacq_screl(fetch_sub);
+    hsa_signal_and_scacq_screl(fetch_and);
+    hsa_signal_or_scacq_screl(fetch_or);
+    hsa_signal_xor_scacq_screl(fetch_xor);
 }
 
 /// Exchanges a signal's value and returns the old one.
@@ -345,19 +334,10 @@ pub unsafe extern "C" fn hsa_signal_cas_scacq_screl(signal: u64, expected: i64, 
     change(signal, exchange).unwrap_or(0)
 }
 
-fn load(handle: u64, ordering: Ordering) -> i64 {
-    let signal = Runtime::get().and_then(|runtime| runtime.signal(handle));
-    signal.map_or(0, |signal| signal.value().load(ordering))
-}
-
-/// Returns a signal's value.
-pub extern "C" fn hsa_signal_load_relaxed(signal: u64) -> i64 {
-    load(signal, Ordering::Relaxed)
-}
-
 /// Returns a signal's value, and orders what follows after it.
 pub extern "C" fn hsa_signal_load_scacquire(signal: u64) -> i64 {
-    load(signal, Ordering::SeqCst)
+    let signal = Runtime::get().and_then(|runtime| runtime.signal(signal));
+    signal.map_or(0, |signal| signal.value().load(Ordering::SeqCst))
 }
 
 /// Waits until a signal's value satisfies a condition, or for `timeout` nanoseconds, and returns the last value.
@@ -371,18 +351,142 @@ pub extern "C" fn hsa_signal_wait_scacquire(
     let Ok(runtime) = Runtime::get() else { return 0 };
     let Ok(signal) = runtime.signal(signal) else { return 0 };
     let deadline = Instant::now().checked_add(Duration::from_nanos(timeout));
-    runtime.wait(&signal, condition, compare, deadline)
+    let waited = [Condition { signal, condition, compare }];
+    let held = runtime.wait_any(&waited, deadline);
+    held.map_or_else(|| waited[0].signal.value().load(Ordering::SeqCst), |(_, value)| value)
 }
 
-/// Waits as [`hsa_signal_wait_scacquire`] does.
-pub extern "C" fn hsa_signal_wait_relaxed(
-    signal: u64,
-    condition: u32,
-    compare: i64,
+/// Reads the arrays of a wait for one of `count` signals. Returns what is waited for with the places in the arrays: handles that
+/// are no signals hold nothing up.
+///
+/// # Safety
+///
+/// The pointers are null or valid for reads of `count` entries.
+unsafe fn conditions(
+    runtime: &Runtime,
+    count: usize,
+    signals: *const u64,
+    conditions: *const u32,
+    compares: *const i64,
+) -> Option<(Vec<usize>, Vec<Condition>)> {
+    if signals.is_null() || conditions.is_null() || compares.is_null() {
+        return None;
+    }
+    let condition = |index: usize| {
+        // SAFETY: the index is less than `count`; the rest by this function's contract.
+        let (handle, condition, compare) = unsafe {
+            (
+                signals.add(index).read_unaligned(),
+                conditions.add(index).read_unaligned(),
+                compares.add(index).read_unaligned(),
+            )
+        };
+        let signal = runtime.signal(handle).ok()?;
+        Some((index, Condition { signal, condition, compare }))
+    };
+    Some((0..count).filter_map(condition).unzip())
+}
+
+/// Waits until the value of one of the signals satisfies its condition, or for `timeout` nanoseconds. Returns which one it
+/// is; `u32::MAX` if none is, or if there is nothing to wait for.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_signal_wait_any(
+    count: u32,
+    signals: *const u64,
+    expected: *const u32,
+    compares: *const i64,
     timeout: u64,
-    state: u32,
-) -> i64 {
-    hsa_signal_wait_scacquire(signal, condition, compare, timeout, state)
+    _: u32,
+    value: *mut i64,
+) -> u32 {
+    const NONE: u32 = u32::MAX;
+    let Ok(runtime) = Runtime::get() else { return NONE };
+    // SAFETY: contract C.
+    let read = unsafe { conditions(&runtime, count as usize, signals, expected, compares) };
+    let Some((places, waited)) = read.filter(|(places, _)| !places.is_empty()) else { return NONE };
+    let deadline = Instant::now().checked_add(Duration::from_nanos(timeout));
+    let Some((index, seen)) = runtime.wait_any(&waited, deadline) else { return NONE };
+    // SAFETY: contract C; a client that does not want the value gives no place for it.
+    let _ = unsafe { give(value, seen) };
+    places[index] as u32
+}
+
+/// Makes a group of signals to wait for.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_signal_group_create(
+    count: u32,
+    signals: *const u64,
+    _consumers: u32,
+    _agents: *const u64,
+    group: *mut u64,
+) -> Status {
+    let create = || {
+        let runtime = Runtime::get()?;
+        if count == 0 || signals.is_null() {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        // SAFETY: contract C says that there are `count` signals.
+        let members = (0..count as usize).map(|index| unsafe { signals.add(index).read_unaligned() });
+        let members = members.map(|member| runtime.signal(member).map(|_| member));
+        let members = members.collect::<Result<Vec<_>, _>>()?;
+        let handle = runtime.new_handle();
+        // SAFETY: contract C.
+        unsafe { give(group, handle) }?;
+        lock(&runtime.signal_groups).insert(handle, members);
+        Ok(())
+    };
+    report(create())
+}
+
+/// Ends a group of signals.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_signal_group_destroy(group: u64) -> Status {
+    let destroy = |runtime: Arc<Runtime>| {
+        lock(&runtime.signal_groups).remove(&group).map(drop).ok_or(status::INVALID_SIGNAL_GROUP)
+    };
+    report(Runtime::get().and_then(destroy))
+}
+
+/// Waits until the value of one of a group's signals satisfies its condition, and gives the signal and its value.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_signal_group_wait_any_scacquire(
+    group: u64,
+    expected: *const u32,
+    compares: *const i64,
+    _: u32,
+    signal: *mut u64,
+    value: *mut i64,
+) -> Status {
+    let wait = || {
+        let runtime = Runtime::get()?;
+        let members = lock(&runtime.signal_groups).get(&group).cloned();
+        let members = members.ok_or(status::INVALID_SIGNAL_GROUP)?;
+        // SAFETY: contract C says that there are as many conditions and values as signals of the group.
+        let read = unsafe { conditions(&runtime, members.len(), members.as_ptr(), expected, compares) };
+        let (places, waited) = read.ok_or(status::INVALID_ARGUMENT)?;
+        if places.is_empty() {
+            return Err(status::INVALID_SIGNAL);
+        }
+        let (index, seen) = runtime.wait_any(&waited, None).ok_or(status::NOT_INITIALIZED)?;
+        // SAFETY: contract C.
+        unsafe {
+            give(signal, members[places[index]])?;
+            give(value, seen)
+        }
+    };
+    report(wait())
 }
 
 /// A function of the client's that is called when a signal's value satisfies a condition.
@@ -406,7 +510,7 @@ pub unsafe extern "C" fn hsa_amd_signal_async_handler(
         let handler = handler.ok_or(status::INVALID_ARGUMENT)?;
         let data = ClientData(data);
         let run = Box::new(move |value| handler(value, data.get()));
-        let conditions = vec![(signal, condition, compare)];
+        let conditions = vec![Condition { signal, condition, compare }];
         runtime.handlers.add(&runtime, Waiting { conditions, ends_with_signals: true, run })
     };
     report(add())

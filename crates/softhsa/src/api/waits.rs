@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use super::runtime::{Runtime, lock};
-use super::signals::{Signal, holds};
+use super::signals::Condition;
 use super::threads::join;
 use super::{Status, status};
 use crate::changes::Pause;
 
 /// Something that waits.
 pub struct Waiting {
-    /// Signals with conditions and what their values are compared with. All must hold at once.
-    pub conditions: Vec<(Signal, u32, i64)>,
+    /// Conditions that must all hold at once.
+    pub conditions: Vec<Condition>,
     /// Whether it is let go of when the client destroys one of the signals. Otherwise it waits on, as what knows a
     /// signal may still change it.
     pub ends_with_signals: bool,
@@ -25,9 +25,9 @@ impl Waiting {
     /// Returns the first signal's value, if the conditions hold.
     fn ready(&self) -> Option<i64> {
         let mut first = None;
-        for (signal, condition, compare) in &self.conditions {
-            let value = signal.value().load(Ordering::SeqCst);
-            if !holds(*condition, value, *compare) {
+        for condition in &self.conditions {
+            let value = condition.signal.value().load(Ordering::SeqCst);
+            if !condition.holds(value) {
                 return None;
             }
             first = first.or(Some(value));
@@ -37,7 +37,7 @@ impl Waiting {
 
     /// Whether it is let go of.
     fn is_over(&self) -> bool {
-        self.ends_with_signals && self.conditions.iter().any(|(signal, ..)| signal.is_destroyed())
+        self.ends_with_signals && self.conditions.iter().any(|condition| condition.signal.is_destroyed())
     }
 }
 

@@ -44,6 +44,11 @@ impl Loaded {
         Ok(Loaded { device: Arc::clone(device), address, object })
     }
 
+    /// Returns what is added to an address of the file to have that in memory.
+    pub fn delta(&self) -> u64 {
+        self.address.wrapping_sub(self.object.first)
+    }
+
     /// Returns whether it is loaded on that device.
     pub fn is_on(&self, device: &Arc<Device>) -> bool {
         Arc::ptr_eq(&self.device, device)

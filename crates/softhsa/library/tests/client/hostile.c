@@ -181,7 +181,6 @@ static void packets(void) {
     LIE(INVALID_ARGUMENT, bad.workgroup_size_x = 1025);
     LIE(INVALID_ARGUMENT, bad.setup = 3; bad.workgroup_size_x = bad.workgroup_size_y = bad.workgroup_size_z = 65535);
     LIE(INVALID_ARGUMENT, bad.setup = 3; bad.grid_size_x = bad.grid_size_y = bad.grid_size_z = UINT32_MAX);
-    LIE(INVALID_ARGUMENT, bad.grid_size_y = 2);
     LIE(INVALID_CODE_OBJECT, bad.kernel_object = 0);
     LIE(INVALID_CODE_OBJECT, bad.kernel_object += 8);
     LIE(INVALID_ALLOCATION, bad.group_segment_size = UINT32_MAX);
