@@ -288,7 +288,7 @@ pub unsafe extern "C" fn hsa_executable_create(
     // SAFETY: contract C.
     unsafe {
         match hsa_executable_create_alt(profile, DEFAULT_ROUNDING, options, executable) {
-            status::SUCCESS if state == FROZEN => hsa_executable_freeze(*executable, options),
+            status::SUCCESS if state == FROZEN => hsa_executable_freeze(executable.read_unaligned(), options),
             status => status,
         }
     }
