@@ -15,6 +15,7 @@ pub mod fast;
 mod handlers;
 pub mod repeat;
 pub mod replays;
+pub mod streams;
 pub mod stress;
 
 pub use cases::{CASES, Case};

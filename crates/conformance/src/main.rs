@@ -2,12 +2,13 @@
 //! - `cargo run --release -p hostcall-conformance -- --stress 10000000`: about a minute on two cores;
 //! - `-- --repeat 100`: the whole suite, set up otherwise each time;
 //! - `-- --cancels 1000000`: launches cancelled at random moments;
+//! - `-- --streams 100000`: random work on streams beside a model of what must have ended;
 //! - `-- --replays 100000`: replays of a graph whose kernels call, and what memory is left of them.
 #![deny(unsafe_code)]
 
 use clap::Parser;
 use hostcall_conformance::repeat::repeat;
-use hostcall_conformance::{CASES, Case, Context, Outcome, cancels, replays, stress};
+use hostcall_conformance::{CASES, Case, Context, Outcome, cancels, replays, streams, stress};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -41,7 +42,10 @@ struct Options {
     /// Instead of the cases: replays a graph whose kernels call so many times, and looks whether memory grows.
     #[arg(long, value_name = "REPLAYS", conflicts_with_all = ["stress", "cancels", "repeat", "wave_size", "only"])]
     replays: Option<u64>,
-    /// The first seed of `--repeat` and `--cancels`.
+    /// Instead of the cases: so many rounds of random work on several streams, beside a model that says what must have ended.
+    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["stress", "cancels", "replays", "repeat", "wave_size", "only"])]
+    streams: Option<u64>,
+    /// The first seed of `--repeat`, `--cancels` and `--streams`.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Runs also those cases in this process after which it cannot use a GPU any more.
@@ -90,7 +94,7 @@ fn main() -> ExitCode {
     }
     let options = Options::parse();
     let Options { device, image, wave_size, only, stress, repeat: times, cancels, .. } = options;
-    let Options { replays, seed, in_this_process, .. } = options;
+    let Options { replays, streams, seed, in_this_process, .. } = options;
     let context = Context { device, image, wave_size, ..Context::default() };
     if let Some(calls) = stress {
         let load = stress::Load { calls, rounds: 200, workgroups: 264 };
@@ -101,6 +105,9 @@ fn main() -> ExitCode {
     }
     if let Some(count) = replays {
         end("replays", replays::run(&context, count).map(|done| done.to_string()));
+    }
+    if let Some(rounds) = streams {
+        end("streams", streams::run(&context, seed, rounds).map(|done| done.to_string()));
     }
     let chosen = |case: &&Case| only.is_empty() || only.iter().any(|part| case.name.contains(part));
     let cases: Vec<&Case> = CASES.iter().filter(chosen).collect();

@@ -6,6 +6,7 @@ use hostcall::device::seam::{
 };
 use hostcall::device::{DeviceAddress, Properties, software_backend};
 use hostcall_conformance::{CASES, Context, MakeBackend};
+use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,6 +145,9 @@ unsafe impl Queue for CountingQueue {
     fn completed(&self) -> u64 {
         self.inner.completed()
     }
+    fn poll(&self, value: u64) -> bool {
+        self.inner.poll(value)
+    }
     fn calls_progress(&self) -> bool {
         self.inner.calls_progress()
     }
@@ -153,8 +157,15 @@ unsafe impl Queue for CountingQueue {
     fn mark(&self) -> Result<Arc<dyn Mark>> {
         self.inner.mark()
     }
-    fn wait(&self, mark: &Arc<dyn Mark>) -> Result<()> {
-        self.inner.wait(mark)
+    fn can_wait(&self) -> bool {
+        self.inner.can_wait()
+    }
+    fn wait(&self, other: &dyn Queue, value: u64) -> Result<()> {
+        let other: &dyn Any = other;
+        let Some(other) = other.downcast_ref::<Self>() else {
+            return Err(BackendError::Refused("the queue is another device's".into()));
+        };
+        self.inner.wait(&*other.inner, value)
     }
 }
 

@@ -92,6 +92,9 @@ unsafe impl<T> Sync for Handle<T> {}
 
 pub(crate) type Stream = Handle<sys::CUstream_st>;
 
+/// An event of the driver's.
+pub(crate) type Event = Handle<sys::CUevent_st>;
+
 /// An open GPU: the process's primary context on it, until the last reference is dropped.
 pub struct Gpu {
     info: GpuInfo,
@@ -102,6 +105,8 @@ pub struct Gpu {
     copies: OnceLock<Stream>,
     /// Streams on which nothing runs.
     idle: Mutex<Vec<Stream>>,
+    /// Events that nobody waits for any more.
+    events: Mutex<Vec<Event>>,
     /// How far queues have come.
     words: Mutex<Words>,
     /// What memory is cleared with beside kernels, once that was needed.
@@ -144,6 +149,7 @@ impl Gpu {
             is_counted,
             copies: OnceLock::new(),
             idle: Mutex::default(),
+            events: Mutex::default(),
             words: Mutex::default(),
             zeros: Mutex::default(),
             unused_blocks: Mutex::default(),
@@ -304,6 +310,27 @@ impl Gpu {
     pub(crate) fn give_back_stream(&self, stream: Stream) {
         self.idle().push(stream);
     }
+
+    fn events(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an event without a time, which may have been recorded before.
+    pub(crate) fn take_event(&self) -> Result<Event, Error> {
+        if let Some(event) = self.events().pop() {
+            return Ok(event);
+        }
+        let mut event = std::ptr::null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: LOADED; the result lives through the call.
+        self.run(|| "making an event".into(), || unsafe { sys::cuEventCreate(&mut event, flags) })?;
+        Ok(Handle(event))
+    }
+
+    /// Takes events back. What waits for one already goes on when it was to.
+    pub(crate) fn give_back_events(&self, events: impl IntoIterator<Item = Event>) {
+        self.events().extend(events);
+    }
 }
 
 /// What is answered after a fault.
@@ -349,6 +376,10 @@ impl Drop for Gpu {
         {
             // SAFETY: LOADED; every user of the stream held the GPU, so that nobody is left.
             self.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
+        }
+        for event in std::mem::take(&mut *self.events()) {
+            // SAFETY: LOADED; made by `take_event`, and nobody is left who records it.
+            self.release(|| unsafe { sys::cuEventDestroy_v2(event.0) });
         }
         let zeros = self.zeros.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let mut pinned: Vec<_> =

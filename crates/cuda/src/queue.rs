@@ -1,15 +1,20 @@
 //! Queues: streams of the driver, whose progress the host reads from memory.
 //!
-//! How far a queue has come is a number in pinned memory, which the GPU writes where [`Queue::signal`] says. The host
-//! reads it without a call of the driver, so that a thread which waits never meets a lock that the driver holds for
-//! somebody else. The driver takes only some thousand operations a stream before it blocks, and then it blocks every
-//! stream: whoever submits keeps to fewer.
+//! Each [`Queue::signal`] records an event of the driver's at its place, which costs a tenth of a microsecond and nothing
+//! between kernels. Other queues wait for that event, and the host asks for it when somebody wants to know. Who waits for
+//! what was submitted last needs no call of the driver, so that such a thread never meets a lock that the driver holds for
+//! somebody else: [`Queue::poll`] has the GPU write the value to a number in pinned memory, which takes two microseconds
+//! between kernels. (Streams that wait for such a number hold up others, which share a channel of the GPU with them.)
+//!
+//! The driver takes only some thousand operations a stream before it blocks, and then it blocks every stream: whoever
+//! submits keeps to fewer.
 
 use crate::driver::is_of_thread;
-use crate::gpu::{Handle, Stream};
+use crate::gpu::{Event, Handle, Stream};
 use crate::quiet::Busy;
 use crate::{Error, Function, Gpu};
 use cudarc::driver::sys::{self, CUresult};
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +27,10 @@ const WORD_STRIDE: usize = 64;
 /// For how long the driver may refuse a queue's signals. Then the GPU is given up: what waits for a signal
 /// would wait forever.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(1);
+
+/// How long the GPU may take for a write before which nothing is left. A queue that is dropped earlier is taken for one with
+/// work.
+const LONGEST_WRITE: Duration = Duration::from_millis(100);
 
 /// Numbers in one piece of pinned memory.
 const WORDS_A_SLAB: usize = 1024;
@@ -64,9 +73,16 @@ pub struct Queue {
     gpu: Arc<Gpu>,
     stream: OnceLock<Stream>,
     word: NonNull<AtomicU64>,
+    /// The largest value that is known to be reached, by the number or by events.
+    known: AtomicU64,
     /// Something was submitted after the last signal. Changes under `busy`.
     dirty: AtomicBool,
     signalled: AtomicU64,
+    /// Values that were signalled and are not known to be reached, with their events, in the stream's order. The lock is
+    /// taken inside any queue's `busy`, and no `busy` is taken inside it.
+    events: Mutex<VecDeque<(u64, Event)>>,
+    /// The last value that the GPU will write to the number. Changes under `busy`.
+    told: AtomicU64,
     /// Held while something may run.
     busy: Mutex<Option<Busy>>,
     is_busy: AtomicBool,
@@ -90,8 +106,11 @@ impl Gpu {
             gpu: self.clone(),
             stream: OnceLock::new(),
             word,
+            known: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
             signalled: AtomicU64::new(0),
+            events: Mutex::default(),
+            told: AtomicU64::new(0),
             busy: Mutex::default(),
             is_busy: AtomicBool::new(false),
             refused_since: Mutex::default(),
@@ -107,6 +126,10 @@ impl Queue {
 
     fn busy(&self) -> MutexGuard<'_, Option<Busy>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn events(&self) -> MutexGuard<'_, VecDeque<(u64, Event)>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stream(&self) -> Result<sys::CUstream, Error> {
@@ -238,54 +261,143 @@ impl Queue {
         })
     }
 
-    /// Lets [`Queue::completed`] return `value`, which grows, once everything so far has ended.
+    /// Signals `value`, which grows: [`Queue::completed`] returns it once everything so far has ended and somebody has
+    /// asked by [`Queue::poll`].
     ///
     /// # Errors
     /// When a kernel failed before. The GPU is given up when the driver goes on refusing for a second.
     pub fn signal(&self, value: u64) -> Result<(), Error> {
         let stream = self.stream()?;
-        let address = self.word.addr().get() as u64;
+        let event = self.gpu.take_event()?;
         // Under the lock, so that the last signal is the one that covers everything.
         let mut busy = self.busy();
         busy.get_or_insert_with(Busy::new);
         self.is_busy.store(true, Ordering::Relaxed);
-        // The default flag orders all earlier writes of the stream before this one.
-        let doing = || "signalling".to_string();
-        // SAFETY: LOADED; the word stays in place (WORDS), at the same address on host and GPU (`pin_for_good`
-        // checks that).
-        let signalled =
-            self.gpu.run(doing, || unsafe { sys::cuStreamWriteValue64_v2(stream, address, value, 0) });
-        let mut refused = self.refused_since.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = signalled {
-            let since = *refused.get_or_insert_with(Instant::now);
-            return Err(if since.elapsed() > LONGEST_REFUSAL { self.gpu.fail(error) } else { error });
+        // SAFETY: LOADED, with an event that nobody else has and a stream of this GPU.
+        let recorded =
+            self.gpu.run(|| "signalling".into(), || unsafe { sys::cuEventRecord(event.0, stream) });
+        if let Err(error) = self.judge_refusal(recorded) {
+            self.gpu.give_back_events([event]);
+            return Err(error);
         }
-        *refused = None;
-        drop(refused);
+        self.events().push_back((value, event));
         self.signalled.store(value, Ordering::Relaxed);
         self.dirty.store(false, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Returns the last value that was signalled and reached, from 0. No call of the driver.
+    /// Gives the GPU up when the driver has refused signals for long.
+    fn judge_refusal(&self, signalled: Result<(), Error>) -> Result<(), Error> {
+        let mut refused = self.refused_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let Err(error) = signalled else {
+            *refused = None;
+            return Ok(());
+        };
+        let since = *refused.get_or_insert_with(Instant::now);
+        Err(if since.elapsed() > LONGEST_REFUSAL { self.gpu.fail(error) } else { error })
+    }
+
+    /// Returns the last value that was signalled and is known to be reached, from 0. No call of the driver.
     pub fn completed(&self) -> u64 {
+        let known = self.known.load(Ordering::Acquire);
+        if known == self.signalled.load(Ordering::Relaxed) && !self.is_busy.load(Ordering::Relaxed) {
+            return known;
+        }
         let value = self.word().load(Ordering::Acquire);
+        let known =
+            if value > known { self.known.fetch_max(value, Ordering::AcqRel).max(value) } else { known };
         // What was submitted after the last signal may run for long.
-        let is_all = value == self.signalled.load(Ordering::Relaxed) && !self.dirty.load(Ordering::Relaxed);
+        let is_all = known == self.signalled.load(Ordering::Relaxed) && !self.dirty.load(Ordering::Relaxed);
         if is_all && self.is_busy.load(Ordering::Relaxed) {
             self.settle();
         }
-        value
+        known
+    }
+
+    /// Looks how far the queue has come, for somebody who waits until [`Queue::completed`] is `value`. Returns whether it has
+    /// to look again: not when the GPU will write that value, which it is told to if nothing lies behind that signal.
+    pub fn poll(&self, value: u64) -> bool {
+        if self.told.load(Ordering::Acquire) == value {
+            return false;
+        }
+        self.look();
+        self.completed() < value && !self.tell(value)
+    }
+
+    /// Asks the driver for the events of values that are not known to be reached, in their order.
+    fn look(&self) {
+        let mut events = self.events();
+        let mut known = self.known.load(Ordering::Acquire).max(self.word().load(Ordering::Acquire));
+        let mut ended = Vec::new();
+        while let Some((value, event)) = events.front() {
+            if *value > known {
+                let mut is_done = true;
+                let query = || {
+                    // SAFETY: LOADED, with an event of this GPU.
+                    let result = unsafe { sys::cuEventQuery(event.0) };
+                    is_done = result == CUresult::CUDA_SUCCESS;
+                    // What failed says `check`.
+                    CUresult::CUDA_SUCCESS
+                };
+                if self.gpu.run(|| "asking for an event".into(), query).is_err() || !is_done {
+                    break;
+                }
+                known = *value;
+            }
+            ended.extend(events.pop_front().map(|(_, event)| event));
+        }
+        self.known.fetch_max(known, Ordering::AcqRel);
+        drop(events);
+        self.gpu.give_back_events(ended);
+    }
+
+    /// Has the GPU write `value` to the number once it is reached, if it was signalled last and nothing was submitted since.
+    /// Returns whether it will.
+    fn tell(&self, value: u64) -> bool {
+        let Some(stream) = self.stream.get() else { return false };
+        let busy = self.busy();
+        let is_last = self.signalled.load(Ordering::Relaxed) == value && !self.dirty.load(Ordering::Relaxed);
+        if !is_last || busy.is_none() {
+            return false;
+        }
+        if self.told.load(Ordering::Relaxed) < value {
+            let address = self.word.addr().get() as u64;
+            // The default flag orders all earlier writes of the stream before this one.
+            // SAFETY: LOADED; the word stays in place (WORDS), at the same address on host and GPU (`pin_for_good`
+            // checks that).
+            let write = || unsafe { sys::cuStreamWriteValue64_v2(stream.0, address, value, 0) };
+            let told = self.gpu.run(|| "signalling".into(), write);
+            if self.judge_refusal(told).is_err() {
+                return false;
+            }
+            self.told.store(value, Ordering::Release);
+        }
+        true
+    }
+
+    /// Returns whether the GPU has written what it was told to. All before that has ended, so that it comes at once.
+    fn has_written(&self) -> bool {
+        let (begin, told) = (Instant::now(), self.told.load(Ordering::Relaxed));
+        while self.word().load(Ordering::Acquire) < told {
+            if begin.elapsed() > LONGEST_WRITE {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+        true
     }
 
     /// Notes that nothing runs any more, if that is so.
     fn settle(&self) {
         let mut busy = self.busy();
         let signalled = self.signalled.load(Ordering::Relaxed);
-        if !self.dirty.load(Ordering::Relaxed) && self.word().load(Ordering::Acquire) == signalled {
+        let known = self.known.load(Ordering::Acquire);
+        if !self.dirty.load(Ordering::Relaxed) && known == signalled && self.has_written() {
             self.is_busy.store(false, Ordering::Relaxed);
             let ended = busy.take();
+            let events = self.events().drain(..).map(|(_, event)| event).collect::<Vec<_>>();
             drop(busy);
+            self.gpu.give_back_events(events);
             // May free what waited for the end of all kernels.
             drop(ended);
         }
@@ -330,24 +442,31 @@ impl Queue {
         Ok(mark)
     }
 
-    /// Lets later operations wait for a mark of another queue of the GPU.
+    /// Lets later operations wait until everything before the signal of `value` of another queue of the GPU has ended.
     ///
     /// # Errors
     /// When a kernel failed before.
-    pub fn wait(&self, mark: &Mark) -> Result<(), Error> {
-        let event = mark.event.0;
-        // SAFETY: LOADED, with an event and a stream of this GPU.
-        self.submit(
-            || "waiting for an event".into(),
-            |stream| unsafe { sys::cuStreamWaitEvent(stream, event, 0) },
-        )
+    pub fn wait(&self, other: &Self, value: u64) -> Result<(), Error> {
+        let doing = || "waiting for another stream".to_string();
+        self.submit(doing, |stream| {
+            // Under the lock: the event is the signal's until it is taken off the list.
+            let events = other.events();
+            match events.iter().find(|(signalled, _)| *signalled >= value) {
+                // SAFETY: LOADED, with an event and a stream of this GPU.
+                Some((_, event)) => unsafe { sys::cuStreamWaitEvent(stream, event.0, 0) },
+                None => CUresult::CUDA_SUCCESS,
+            }
+        })
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        self.look();
         self.completed();
         let running = self.is_busy.load(Ordering::Relaxed);
+        let events = self.events().drain(..).map(|(_, event)| event).collect::<Vec<_>>();
+        self.gpu.give_back_events(events);
         let Some(stream) = self.stream.take() else {
             self.gpu.words().free.push(self.word);
             return;
@@ -369,18 +488,14 @@ impl Drop for Queue {
     }
 }
 
-/// A point in a queue.
+/// A point in a queue whose time is taken.
 pub struct Mark {
     gpu: Arc<Gpu>,
     event: Handle<sys::CUevent_st>,
 }
 
 impl Mark {
-    /// Says whether everything before it is done.
-    ///
-    /// # Errors
-    /// When a kernel failed.
-    pub fn is_done(&self) -> Result<bool, Error> {
+    fn is_done(&self) -> Result<bool, Error> {
         let mut done = true;
         self.gpu.run(
             || "asking for an event".into(),
@@ -422,7 +537,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // SAFETY: LOADED; made by `Queue::mark`. The driver keeps it until what waits for it has gone on.
+        // SAFETY: LOADED; made by `Queue::mark`. The driver keeps it until it was recorded.
         self.gpu.release(|| unsafe { sys::cuEventDestroy_v2(self.event.0) });
     }
 }

@@ -111,6 +111,32 @@ fn signals_that_are_refused_for_long_are_final() {
     });
 }
 
+/// What has ended is known although a kernel behind it runs on, and what the GPU is told to write is known by itself.
+#[test]
+fn signals_are_known_one_by_one() {
+    with_stand_in("signals_are_known_one_by_one", || {
+        let gpu = gpu(0);
+        let queue = gpu.queue().unwrap();
+        queue.signal(1).unwrap();
+        let function = gpu.load(b"image".to_vec()).unwrap().function("kernel").unwrap().unwrap();
+        // SAFETY: the stand-in's kernel takes no parameters.
+        unsafe { queue.launch(&function, [1; 3], [1; 3], 0, &mut []) }.unwrap();
+        assert!(!queue.poll(1));
+        assert_eq!(queue.completed(), 1);
+        queue.signal(2).unwrap();
+        // The GPU will write it; another launch behind it changes nothing of that.
+        assert!(!queue.poll(2));
+        // SAFETY: as above.
+        unsafe { queue.launch(&function, [1; 3], [1; 3], 0, &mut []) }.unwrap();
+        queue.signal(3).unwrap();
+        assert_eq!(queue.completed(), 1);
+        end_kernels();
+        assert_eq!(queue.completed(), 2);
+        assert!(!queue.poll(3));
+        assert_eq!(queue.completed(), 3);
+    });
+}
+
 #[test]
 fn pinned_memory_is_used_again_beside_a_kernel() {
     with_stand_in("pinned_memory_is_used_again_beside_a_kernel", || {
@@ -132,6 +158,7 @@ fn pinned_memory_is_used_again_beside_a_kernel() {
         drop(small);
         end_kernels();
         queue.signal(1).unwrap();
+        assert!(!queue.poll(1) || queue.completed() == 1);
         assert_eq!(queue.completed(), 1);
         assert_eq!(ask(c"stand_in_pinned_bytes"), before);
         drop((queue, function, gpu));
@@ -152,6 +179,7 @@ fn a_gpu_that_goes_waits_for_no_kernel_of_another() {
         assert_eq!(ask(c"stand_in_waits"), 0);
         end_kernels();
         queue.signal(1).unwrap();
+        assert!(!queue.poll(1) || queue.completed() == 1);
         assert_eq!(queue.completed(), 1);
         assert_eq!([c"stand_in_pinned_bytes", c"stand_in_retains"].map(ask), [before[0], before[1] - 1]);
     });

@@ -119,9 +119,6 @@ struct AtOnce(AtomicU64);
 struct Then(Instant);
 
 impl Mark for Then {
-    fn is_done(&self) -> Result<bool> {
-        Ok(true)
-    }
     fn elapsed_ns_since(&self, earlier: &dyn Mark) -> Result<Option<u64>> {
         let earlier: &dyn Any = earlier;
         Ok(earlier.downcast_ref::<Self>().map(|earlier| self.0.duration_since(earlier.0).as_nanos() as u64))
@@ -170,9 +167,6 @@ unsafe impl Queue for AtOnce {
     }
     fn mark(&self) -> Result<Arc<dyn Mark>> {
         Ok(Arc::new(Then(Instant::now())))
-    }
-    fn wait(&self, _: &Arc<dyn Mark>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -5,10 +5,10 @@ use crate::copies::{Copy, CopyInOrder, Side};
 use crate::gpu::{Gpu, lock};
 use crate::kernarg;
 use crate::memory::PinnedMemory;
-use crate::packet::{Packet, SIGNALS_A_BARRIER};
+use crate::packet::Packet;
 use crate::ring::{Kept, OwnedSignal, Ring};
 use crate::runtime::{Error, FaultKind};
-use crate::signal::{Signal, Watched};
+use crate::signal::Watched;
 use crate::sys::{self, hsa_amd_profiling_dispatch_time_t, hsa_kernel_dispatch_packet_t};
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -62,8 +62,6 @@ pub(crate) struct QueueState {
     /// Operations that `reached` takes into account.
     seen: AtomicI64,
     reached: AtomicU64,
-    /// Signals of other queues' marks, for which the next operation waits.
-    waits: Mutex<Vec<Arc<OwnedSignal>>>,
 }
 
 impl QueueState {
@@ -86,7 +84,6 @@ impl Gpu {
             signalled: Mutex::default(),
             seen: AtomicI64::new(0),
             reached: AtomicU64::new(0),
-            waits: Mutex::default(),
         });
         self.add_queue(&state);
         Queue { gpu: self.clone(), state }
@@ -140,7 +137,7 @@ impl Queue {
         Ok(self.state.ring.get().expect("it was set"))
     }
 
-    /// Submits an operation of at most so many packets, which waits for the marks that the queue is to wait for. `make` adds
+    /// Submits an operation of at most so many packets. `make` adds
     /// the packets, of which the last counts the ring's signal down, and what is kept; it is told whether nothing is before
     /// the operation any more.
     fn submit(
@@ -153,16 +150,9 @@ impl Queue {
         self.gpu.check()?;
         let mut state = ring.lock();
         let freed = ring.reclaim(&self.gpu, &mut state);
-        let waits = lock(&self.state.waits).clone();
-        let waiting: Vec<Arc<OwnedSignal>> =
-            waits.iter().filter(|mark| mark.signal.load() != 0).cloned().collect();
-        ring.check_room(&self.gpu, &state, waiting.len().div_ceil(SIGNALS_A_BARRIER) + packets)?;
-        let mut submitted = Vec::with_capacity(packets + 1);
-        for marks in waiting.chunks(SIGNALS_A_BARRIER) {
-            let signals: Vec<Signal> = marks.iter().map(|mark| mark.signal).collect();
-            submitted.push(Packet::barrier(&signals, None));
-        }
-        let is_idle = waiting.is_empty() && ring.submitted() == ring.ended();
+        ring.check_room(&self.gpu, &state, packets)?;
+        let mut submitted = Vec::with_capacity(packets);
+        let is_idle = ring.submitted() == ring.ended();
         let mut kept = Kept::default();
         if let Err(error) = make(ring, &mut submitted, &mut kept, is_idle) {
             // A part of a copy may be on its way.
@@ -172,8 +162,6 @@ impl Queue {
             }
             return Err(error);
         }
-        lock(&self.state.waits).retain(|mark| !waits.iter().any(|done| Arc::ptr_eq(mark, done)));
-        kept.marks.extend(waiting);
         ring.submit(&self.gpu, &mut state, &submitted, kept);
         drop(state);
         drop(freed);
@@ -348,28 +336,18 @@ impl Queue {
         unsafe { self.copy_in_order(copy, Some(block)) }
     }
 
-    /// Lets [`Queue::completed`] return `value`, which grows, once everything so far has ended, marks that the queue waits
-    /// for included.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    pub fn signal(&self, value: u64) -> Result<(), Error> {
-        if !lock(&self.state.waits).is_empty() {
-            self.submit(1, |ring, packets, _, _| {
-                packets.push(Packet::barrier(&[], Some(ring.done())));
-                Ok(())
-            })?;
-        }
+    /// Lets [`Queue::completed`] return `value`, which grows, once everything so far has ended. It takes no packet: each
+    /// operation's last one counts.
+    pub fn signal(&self, value: u64) {
         let Some(ring) = self.state.ring.get() else {
             self.state.reached.fetch_max(value, Ordering::Release);
-            return Ok(());
+            return;
         };
         // One lock for both, so that the values of two threads stand in the order of their operations.
         let mut signalled = lock(&self.state.signalled);
         signalled.push_back((ring.submitted(), value));
         drop(signalled);
         self.advance(ring);
-        Ok(())
     }
 
     /// Takes what was reached off the values that were signalled.
@@ -411,22 +389,10 @@ impl Queue {
         self.submit(2, |ring, packets, kept, _| {
             packets.push(Packet::barrier(&[], Some(signal.signal)));
             packets.push(Packet::barrier(&[], Some(ring.done())));
-            kept.marks.push(signal.clone());
+            kept.mark = Some(signal.clone());
             Ok(())
         })?;
         Ok(Mark { signal })
-    }
-
-    /// Lets later operations wait for a mark of another queue of the GPU.
-    ///
-    /// # Errors
-    /// When the mark is another GPU's.
-    pub fn wait(&self, mark: &Mark) -> Result<(), Error> {
-        if !Arc::ptr_eq(&mark.signal.gpu, &self.gpu) {
-            return Err(Error::own("waiting for an event", "it is another GPU's"));
-        }
-        lock(&self.state.waits).push(mark.signal.clone());
-        Ok(())
     }
 }
 
@@ -441,17 +407,13 @@ impl Drop for Queue {
     }
 }
 
-/// A point in a queue.
+/// A point in a queue whose time is taken.
 pub struct Mark {
     signal: Arc<OwnedSignal>,
 }
 
 impl Mark {
-    /// Says whether everything before it is done.
-    ///
-    /// # Errors
-    /// When a kernel failed.
-    pub fn is_done(&self) -> Result<bool, Error> {
+    fn is_done(&self) -> Result<bool, Error> {
         match self.signal.signal.load() {
             0 => Ok(true),
             _ => self.signal.gpu.check().map(|()| false),

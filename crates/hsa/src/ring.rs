@@ -33,8 +33,8 @@ pub(crate) struct Kept {
     pub memory: Option<PinnedMemory>,
     /// The operation's copy.
     pub copy: Option<Arc<CopyInOrder>>,
-    /// Signals of marks, which live as long as somebody has them.
-    pub marks: Vec<Arc<OwnedSignal>>,
+    /// The signal of a mark, which lives as long as somebody has it.
+    pub mark: Option<Arc<OwnedSignal>>,
 }
 
 /// A signal that goes back to its GPU when it is dropped.

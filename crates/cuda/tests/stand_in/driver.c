@@ -27,7 +27,7 @@ static void go_on(struct stream *stream) {
     while ((work = stream->first) && work->kind != KERNEL) {
         if (work->kind == COPY)
             memmove(work->to, work->from, work->bytes);
-        else
+        else // An event is a word that says whether it has happened.
             __atomic_store_n((uint64_t *)work->to, work->bytes, __ATOMIC_RELEASE);
         if (!(stream->first = work->next)) stream->last = &stream->first;
         free(work);
@@ -192,6 +192,14 @@ Result cuMemHostGetDevicePointer_v2(Address *address, void *start, unsigned flag
 Result cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void *values) {
     return *module = &lock, SUCCESS;
 }
+Result cuEventCreate(uint64_t **event, unsigned flags) { return *event = calloc(1, sizeof **event), SUCCESS; }
+Result cuEventDestroy_v2(uint64_t *event) { return SUCCESS; }
+Result cuEventRecord(uint64_t *event, struct stream *stream) {
+    if (signal_answer) return signal_answer;
+    __atomic_store_n(event, 0, __ATOMIC_RELEASE);
+    return submit(stream, (struct work){STORE, event, 0, 1});
+}
+Result cuEventQuery(uint64_t *event) { return __atomic_load_n(event, __ATOMIC_ACQUIRE) ? SUCCESS : NOT_READY; }
 Result cuModuleUnload(void *module) { return note_wait(), SUCCESS; }
 Result cuModuleGetFunction(void **function, void *module, const char *name) { return *function = &lock, SUCCESS; }
 Result cuModuleGetGlobal_v2(Address *address, size_t *bytes, void *module, const char *name) { return NOT_FOUND; }
@@ -205,8 +213,7 @@ Result cuThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }
 
 // Which the driver is asked for when it is loaded, and no test uses.
 #define MISSING(name) Result name(void) { return INVALID_VALUE; }
-MISSING(cuStreamWaitEvent) MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery)
-MISSING(cuEventElapsedTime) MISSING(cuEventDestroy_v2) MISSING(cuMemsetD16Async) MISSING(cuMemsetD32Async)
+MISSING(cuStreamWaitEvent) MISSING(cuEventElapsedTime) MISSING(cuMemsetD16Async) MISSING(cuMemsetD32Async)
 MISSING(cuMemcpyDtoDAsync_v2) MISSING(cuStreamBatchMemOp_v2) MISSING(cuMemHostRegister_v2)
 MISSING(cuMemHostUnregister)
 MISSING(cuOccupancyMaxActiveBlocksPerMultiprocessor) MISSING(cuGraphCreate) MISSING(cuGraphAddKernelNode_v2)

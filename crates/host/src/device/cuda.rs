@@ -377,10 +377,6 @@ struct CudaQueue {
 struct CudaMark(hostcall_cuda::Mark);
 
 impl Mark for CudaMark {
-    fn is_done(&self) -> Result<bool, BackendError> {
-        Ok(self.0.is_done()?)
-    }
-
     fn elapsed_ns_since(&self, earlier: &dyn Mark) -> Result<Option<u64>, BackendError> {
         match (earlier as &dyn Any).downcast_ref::<Self>() {
             Some(earlier) => Ok(self.0.elapsed_ns_since(&earlier.0)?),
@@ -389,8 +385,8 @@ impl Mark for CudaMark {
     }
 }
 
-// SAFETY: 1. a stream of the driver does one thing after the other by itself; 2. the number is written by the GPU in the
-// stream's order, with all earlier writes before it; 3. after a failure the driver runs nothing, and `check` asks it.
+// SAFETY: 1. a stream of the driver does one thing after the other by itself; 2. numbers are written and events
+// recorded in the stream's order, after all earlier writes; 3. after a failure the driver runs nothing, and `check` asks it.
 unsafe impl Queue for CudaQueue {
     unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
         let function = function_of(&self.gpu, dispatch)?;
@@ -453,6 +449,10 @@ unsafe impl Queue for CudaQueue {
         self.queue.completed()
     }
 
+    fn poll(&self, value: u64) -> bool {
+        self.queue.poll(value)
+    }
+
     fn calls_progress(&self) -> bool {
         false
     }
@@ -465,11 +465,15 @@ unsafe impl Queue for CudaQueue {
         Ok(Arc::new(CudaMark(self.queue.mark()?)))
     }
 
-    fn wait(&self, mark: &Arc<dyn Mark>) -> Result<(), BackendError> {
-        let any: &dyn Any = &**mark;
-        match any.downcast_ref::<CudaMark>() {
-            Some(mark) => Ok(self.queue.wait(&mark.0)?),
-            None => Err(BackendError::Refused("the mark is another device's".into())),
+    fn can_wait(&self) -> bool {
+        true
+    }
+
+    fn wait(&self, other: &dyn Queue, value: u64) -> Result<(), BackendError> {
+        let other: &dyn Any = other;
+        match other.downcast_ref::<Self>() {
+            Some(other) if Arc::ptr_eq(&self.gpu, &other.gpu) => Ok(self.queue.wait(&other.queue, value)?),
+            _ => Err(BackendError::Refused("the queue is another device's".into())),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::seam::{
 };
 use hostcall_abi::cpu::Entry;
 use hostcall_softdev::Config;
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -255,7 +256,13 @@ unsafe impl Queue for DoubleQueue {
         self.queue.mark()
     }
 
-    fn wait(&self, mark: &Arc<dyn Mark>) -> Result<(), BackendError> {
-        self.queue.wait(mark)
+    fn can_wait(&self) -> bool {
+        self.queue.can_wait()
+    }
+
+    fn wait(&self, other: &dyn Queue, value: u64) -> Result<(), BackendError> {
+        let other: &dyn Any = other;
+        let other = other.downcast_ref::<Self>().expect("a device has queues of one kind");
+        self.queue.wait(&*other.queue, value)
     }
 }

@@ -262,10 +262,6 @@ struct HsaQueue {
 struct HsaMark(hostcall_hsa::Mark);
 
 impl Mark for HsaMark {
-    fn is_done(&self) -> Result<bool, BackendError> {
-        Ok(self.0.is_done()?)
-    }
-
     fn elapsed_ns_since(&self, earlier: &dyn Mark) -> Result<Option<u64>, BackendError> {
         match (earlier as &dyn Any).downcast_ref::<Self>() {
             Some(earlier) => Ok(self.0.elapsed_ns_since(&earlier.0)?),
@@ -314,7 +310,8 @@ unsafe impl Queue for HsaQueue {
     }
 
     fn signal(&self, value: u64) -> Result<(), BackendError> {
-        Ok(self.queue.signal(value)?)
+        self.queue.signal(value);
+        Ok(())
     }
 
     fn completed(&self) -> u64 {
@@ -331,14 +328,6 @@ unsafe impl Queue for HsaQueue {
 
     fn mark(&self) -> Result<Arc<dyn Mark>, BackendError> {
         Ok(Arc::new(HsaMark(self.queue.mark()?)))
-    }
-
-    fn wait(&self, mark: &Arc<dyn Mark>) -> Result<(), BackendError> {
-        let any: &dyn Any = &**mark;
-        match any.downcast_ref::<HsaMark>() {
-            Some(mark) => Ok(self.queue.wait(&mark.0)?),
-            None => Err(BackendError::Refused("the mark is another device's".into())),
-        }
     }
 }
 

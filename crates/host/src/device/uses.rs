@@ -8,9 +8,9 @@
 //! Points of one piece of work are entered under the device's lock ([`Order`]), so that all work has one order: a
 //! point depends only on points before it in that order, and nothing waits in a circle.
 
-use super::seam::Mark;
+use super::seam::{BackendError, Queue};
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What work does with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,10 +42,19 @@ pub(crate) trait Timeline: Send + Sync {
     fn has_reached(&self, position: u64) -> bool;
     /// Waits until it has.
     fn wait_until(&self, position: u64);
-    /// Returns a mark behind `position` that the device can wait for by itself, once the device has everything up to there.
-    fn mark_after(&self, position: u64) -> Option<Arc<dyn Mark>> {
+    /// Says whether `position` has a signal of its own, so that the device can wait for it and for nothing behind it. Gives it
+    /// one if it is the last that the device has.
+    fn is_signalled(&self, position: u64) -> bool {
         let _ = position;
-        None
+        false
+    }
+    /// Has a queue of the device wait for a position that is signalled.
+    ///
+    /// # Errors
+    /// When the device failed.
+    fn hold_back(&self, queue: &dyn Queue, position: u64) -> Result<(), BackendError> {
+        let _ = (queue, position);
+        Ok(())
     }
     /// Says whether everything up to `position` has ended; else `whom` is told when something has.
     fn tell(&self, position: u64, whom: &Weak<dyn Dependent>) -> bool {
@@ -286,6 +295,7 @@ impl Drop for HostCopy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     /// A stream whose work ends when the test says so.

@@ -24,7 +24,8 @@ enum Operation {
     Copy(Box<dyn FnOnce() + Send>),
     Signal(u64),
     Mark(Arc<CpuMark>),
-    Wait(Arc<CpuMark>),
+    /// Waits until another queue has completed this value.
+    Wait(Arc<Shared>, u64),
 }
 
 #[derive(Default)]
@@ -38,6 +39,8 @@ struct Shared {
     executor: Arc<Executor>,
     state: Mutex<State>,
     completed: AtomicU64,
+    /// Queues that go on when `completed` has come to this value.
+    dependents: Mutex<Vec<(u64, Arc<Shared>)>>,
     progress: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -45,7 +48,8 @@ pub(super) struct CpuQueue(Arc<Shared>);
 
 impl CpuQueue {
     pub fn new(executor: Arc<Executor>, progress: Arc<dyn Fn() + Send + Sync>) -> Self {
-        Self(Arc::new(Shared { executor, state: Mutex::default(), completed: AtomicU64::new(0), progress }))
+        let (state, completed, dependents) = Default::default();
+        Self(Arc::new(Shared { executor, state, completed, dependents, progress }))
     }
 
     fn submit(&self, operations: impl IntoIterator<Item = Operation>) {
@@ -95,6 +99,27 @@ impl Shared {
         }
     }
 
+    /// Tells that everything before the signal of this value has ended.
+    fn complete(&self, value: u64) {
+        let ready: Vec<_> = {
+            let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
+            self.completed.store(value, Ordering::Release);
+            dependents.extract_if(.., |(wanted, _)| *wanted <= value).collect()
+        };
+        ready.into_iter().for_each(|(_, queue)| Shared::work(queue));
+        (self.progress)();
+    }
+
+    /// Returns whether the queue has completed this value; otherwise `dependent` goes on when it has.
+    fn has_completed(&self, value: u64, dependent: &Arc<Shared>) -> bool {
+        let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.completed.load(Ordering::Acquire) >= value {
+            return true;
+        }
+        dependents.push((value, dependent.clone()));
+        false
+    }
+
     /// Does the queue's operations, as [`Shared::work`] says.
     fn work_off(self: &Arc<Self>) {
         loop {
@@ -106,13 +131,10 @@ impl Shared {
             drop(state);
             match operation {
                 Operation::Copy(copy) => copy(),
-                Operation::Signal(value) => {
-                    self.completed.store(value, Ordering::Release);
-                    (self.progress)();
-                }
-                Operation::Mark(mark) => mark.reach(),
-                Operation::Wait(mark) => {
-                    if !mark.then(self) {
+                Operation::Signal(value) => self.complete(value),
+                Operation::Mark(mark) => _ = mark.0.set(Instant::now()),
+                Operation::Wait(other, value) => {
+                    if !other.has_completed(value, self) {
                         return;
                     }
                 }
@@ -212,43 +234,13 @@ impl Running for CpuRunning {
     }
 }
 
-/// A point in a queue.
-struct CpuMark {
-    reached: OnceLock<Instant>,
-    /// Queues that go on from here.
-    waiting: Mutex<Vec<Arc<Shared>>>,
-}
-
-impl CpuMark {
-    fn reach(&self) {
-        let waiting = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = self.reached.set(Instant::now());
-            std::mem::take(&mut *waiting)
-        };
-        // A queue may come to the same mark again.
-        waiting.into_iter().for_each(Shared::work);
-    }
-
-    /// Says whether the mark was reached; else the queue goes on when it is.
-    fn then(&self, queue: &Arc<Shared>) -> bool {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.reached.get().is_some() {
-            return true;
-        }
-        waiting.push(queue.clone());
-        false
-    }
-}
+/// When a queue came to a mark.
+struct CpuMark(OnceLock<Instant>);
 
 impl Mark for CpuMark {
-    fn is_done(&self) -> Result<bool, BackendError> {
-        Ok(self.reached.get().is_some())
-    }
-
     fn elapsed_ns_since(&self, earlier: &dyn Mark) -> Result<Option<u64>, BackendError> {
-        let earlier = (earlier as &dyn Any).downcast_ref::<Self>().and_then(|earlier| earlier.reached.get());
-        let (Some(from), Some(to)) = (earlier, self.reached.get()) else { return Ok(None) };
+        let earlier = (earlier as &dyn Any).downcast_ref::<Self>().and_then(|earlier| earlier.0.get());
+        let (Some(from), Some(to)) = (earlier, self.0.get()) else { return Ok(None) };
         Ok(Some(to.saturating_duration_since(*from).as_nanos() as u64))
     }
 }
@@ -449,17 +441,21 @@ unsafe impl Queue for CpuQueue {
     }
 
     fn mark(&self) -> Result<Arc<dyn Mark>, BackendError> {
-        let mark = Arc::new(CpuMark { reached: OnceLock::new(), waiting: Mutex::default() });
+        let mark = Arc::new(CpuMark(OnceLock::new()));
         self.submit([Operation::Mark(mark.clone())]);
         Ok(mark)
     }
 
-    fn wait(&self, mark: &Arc<dyn Mark>) -> Result<(), BackendError> {
-        let any: Arc<dyn Any + Send + Sync> = mark.clone();
-        let mark = any
-            .downcast::<CpuMark>()
-            .map_err(|_| BackendError::Refused("the mark is another device's".into()))?;
-        self.submit([Operation::Wait(mark)]);
+    fn can_wait(&self) -> bool {
+        true
+    }
+
+    fn wait(&self, other: &dyn Queue, value: u64) -> Result<(), BackendError> {
+        let other: &dyn Any = other;
+        let other = other
+            .downcast_ref::<Self>()
+            .ok_or_else(|| BackendError::Refused("the queue is another device's".into()))?;
+        self.submit([Operation::Wait(other.0.clone(), value)]);
         Ok(())
     }
 }
@@ -469,26 +465,39 @@ mod tests {
     use super::*;
     use hostcall_softdev::Config;
 
-    /// Each of many queues waits for a mark of the one before; they go on after each other when the first mark is reached.
+    /// Each of many queues waits for the one before; they go on after each other when the first has completed its value.
     #[test]
     fn a_chain_of_queues_needs_no_deep_stack() {
         const QUEUES: u64 = 50_000;
         let executor = Arc::new(Executor::new(Config { threads: 1, ..Config::default() }).unwrap());
         let queue = || CpuQueue::new(executor.clone(), Arc::new(|| {}));
-        let mark = || Arc::new(CpuMark { reached: OnceLock::new(), waiting: Mutex::default() });
-        let first = mark();
-        let mut last = first.clone();
-        let queues: Vec<_> = (0..QUEUES)
-            .map(|_| {
-                let queue = queue();
-                queue.submit([Operation::Wait(std::mem::replace(&mut last, mark()))]);
-                queue.submit([Operation::Mark(last.clone())]);
-                queue.signal(1).unwrap();
-                queue
-            })
-            .collect();
+        let first = queue();
+        let mut queues: Vec<CpuQueue> = Vec::new();
+        for _ in 0..QUEUES {
+            let next = queue();
+            next.wait(queues.last().unwrap_or(&first), 1).unwrap();
+            next.signal(1).unwrap();
+            queues.push(next);
+        }
         assert!(queues.iter().all(|queue| queue.completed() == 0));
-        queue().submit([Operation::Mark(first)]);
+        first.signal(1).unwrap();
         assert!(queues.iter().all(|queue| queue.completed() == 1));
+    }
+
+    /// What another queue waits for is one signal of it, and not what follows that.
+    #[test]
+    fn a_queue_waits_for_a_signal_alone() {
+        let executor = Arc::new(Executor::new(Config { threads: 1, ..Config::default() }).unwrap());
+        let [first, second, third] = [(); 3].map(|()| CpuQueue::new(executor.clone(), Arc::new(|| {})));
+        second.signal(1).unwrap();
+        second.wait(&first, 1).unwrap();
+        second.signal(2).unwrap();
+        third.wait(&second, 1).unwrap();
+        third.signal(1).unwrap();
+        third.wait(&second, 2).unwrap();
+        third.signal(2).unwrap();
+        assert_eq!((second.completed(), third.completed()), (1, 1));
+        first.signal(1).unwrap();
+        assert_eq!((second.completed(), third.completed()), (2, 2));
     }
 }

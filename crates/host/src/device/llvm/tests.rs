@@ -247,10 +247,6 @@ unsafe impl Queue for FunctionQueue {
     fn mark(&self) -> Result<Arc<dyn Mark>, BackendError> {
         Err(BackendError::Refused("nobody measures this".into()))
     }
-
-    fn wait(&self, _: &Arc<dyn Mark>) -> Result<(), BackendError> {
-        Err(BackendError::Refused("there are no marks".into()))
-    }
 }
 
 #[derive(Clone, Default)]

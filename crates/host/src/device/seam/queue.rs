@@ -138,13 +138,8 @@ pub enum DispatchFailure {
     Cancelled,
 }
 
-/// A point in a queue, for other queues to wait for and for measuring.
+/// A point in a queue whose time is taken.
 pub trait Mark: Any + Send + Sync {
-    /// Says whether everything before it is done.
-    ///
-    /// # Errors
-    /// When the device failed.
-    fn is_done(&self) -> Result<bool, BackendError>;
     /// Returns the nanoseconds from `earlier`, a mark of the same device, to this one; `None` while one is not done, or
     /// when `earlier` is another device's.
     ///
@@ -160,9 +155,10 @@ pub trait Mark: Any + Send + Sync {
 /// 1. An operation begins after everything before it in the queue has ended, and sees what that wrote. The host does
 ///    not take part between two dispatches, and no thread that calls the backend between any two operations.
 /// 2. [`Queue::completed`] returns `n` only after everything that was submitted before [`Queue::signal`]`(n)` has
-///    ended, and what it wrote to pinned memory and to the host's memory is seen by whoever saw `n`.
+///    ended, and what it wrote to pinned memory and to the host's memory is seen by whoever saw `n`. It does so although
+///    what was submitted after that signal never ends.
 /// 3. When an operation fails, later ones end too (without having run, if need be), and [`Queue::check`] says why.
-pub unsafe trait Queue: Send + Sync {
+pub unsafe trait Queue: Any + Send + Sync {
     /// Dispatches a kernel. `None` is given by devices that cannot end a dispatch, nor say how one ended besides
     /// [`Queue::check`].
     ///
@@ -261,14 +257,24 @@ pub unsafe trait Queue: Send + Sync {
     /// As for [`Queue::write`].
     unsafe fn fill(&self, to: DeviceAddress, pattern: &[u8], count: usize) -> Result<(), BackendError>;
 
-    /// Lets [`Queue::completed`] return `value` once everything so far has ended. Values grow.
+    /// Signals `value`, which is larger than the last one: [`Queue::completed`] returns it once everything so far has ended
+    /// and somebody has asked by [`Queue::poll`], if the queue does not tell by itself. It costs little beside a dispatch,
+    /// since each operation is signalled that somebody may ask about.
     ///
     /// # Errors
     /// When the device failed.
     fn signal(&self, value: u64) -> Result<(), BackendError>;
 
-    /// Returns the last value that was signalled, from 0. Costs a load, and takes no lock of a driver.
+    /// Returns the last value that was signalled and reached, from 0, as far as it is known. Costs a load, and takes no lock
+    /// of a driver.
     fn completed(&self) -> u64;
+
+    /// Looks how far the queue has come, for somebody who waits until [`Queue::completed`] is at least `value`. Returns whether
+    /// it has to look again: `false` where `completed` gets there by itself. It may call the driver.
+    fn poll(&self, value: u64) -> bool {
+        let _ = value;
+        false
+    }
 
     /// Says whether the queue calls `progress` (see [`Backend::queue`](super::Backend::queue)) each time that [`Queue::completed`] has grown.
     fn calls_progress(&self) -> bool;
@@ -285,9 +291,18 @@ pub unsafe trait Queue: Send + Sync {
     /// When the device failed.
     fn mark(&self) -> Result<Arc<dyn Mark>, BackendError>;
 
-    /// Lets later operations wait for a mark of another queue of the device.
+    /// Says whether [`Queue::wait`] works. Where it does not, the host holds operations back that wait for other queues.
+    fn can_wait(&self) -> bool {
+        false
+    }
+
+    /// Lets later operations wait until everything before a signal of another queue of the device has ended, and for nothing
+    /// behind that signal. The value was signalled before.
     ///
     /// # Errors
-    /// When the mark is another backend's, or the device failed.
-    fn wait(&self, mark: &Arc<dyn Mark>) -> Result<(), BackendError>;
+    /// When the queue is another backend's, or the device failed.
+    fn wait(&self, other: &dyn Queue, value: u64) -> Result<(), BackendError> {
+        let _ = (other, value);
+        Err(BackendError::Refused("its queues do not wait for each other".into()))
+    }
 }

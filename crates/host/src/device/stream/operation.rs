@@ -241,8 +241,8 @@ pub(crate) struct TransferOrigin {
 
 /// What an operation waits for besides the stream's order.
 pub(super) enum Before {
-    /// The device waits for a point of another stream by itself.
-    Mark(Arc<dyn Mark>),
+    /// The device waits by itself for a point of another stream, which is signalled.
+    Signal(Point),
     /// The operation stays with the host until a point of another stream is reached.
     Gate(Point),
 }
@@ -269,5 +269,7 @@ pub(super) enum Kept {
     ReplayEnd {
         _hold: ReplayHold,
     },
+    /// An event, which others may ask about.
+    Event,
     Nothing,
 }

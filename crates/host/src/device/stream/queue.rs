@@ -2,9 +2,14 @@
 //! device.
 //!
 //! # Positions
-//! Each operation has a position, counted from 1. The device signals positions; a position is *reached* once everything
-//! up to it has ended on the device, and *settled* once the host has done what follows from it: posts and prints are
-//! handled, failures are noted. What was kept alive is dropped soon after.
+//! Each operation has a position, counted from 1. A position is *reached* once everything up to it has ended on the device,
+//! and *settled* once the host has done what follows from it: posts and prints are handled, failures are noted. What was
+//! kept alive is dropped soon after.
+//!
+//! The device tells of positions that are *signalled*. One rule says which: an operation that somebody may ask about is
+//! signalled at its place, before the device gets the next one ([`InFlight::may_be_asked_about`]). So what follows it may
+//! wait for the host or for another stream for as long as it likes: who waits for the operation goes on. Of operations that
+//! nobody can ask about by themselves, each 32nd is signalled, so that there is room for others.
 //!
 //! # Who does what
 //! Whoever pushes an operation submits what the device takes. The rest is submitted by whoever waits for the stream, and
@@ -25,14 +30,14 @@ use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
 use crate::device::graph::{CaptureSlot, NodeOrigin, OriginOf};
-use crate::device::seam::{BackendError, Mark, Queue, Running};
+use crate::device::seam::{BackendError, Queue, Running};
 use crate::device::uses::{Dependent, Point, Request, Timeline};
 use crate::device::words::{STREAMS, StreamWord};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_server::Completion;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// An operation that is not with the device.
@@ -47,12 +52,32 @@ pub(super) struct InFlight {
     pub(super) position: u64,
     pub(super) kept: Kept,
     pub(super) running: AllRunning,
+    /// The device tells when this position is reached, whatever follows it.
+    pub(super) is_signalled: bool,
 }
 
 /// What the device tells of an operation's dispatches.
 pub(super) type AllRunning = SmallVec<[Arc<dyn Running>; 1]>;
 
 impl InFlight {
+    pub(super) fn new(position: u64, kept: Kept) -> Self {
+        Self { position, kept, running: AllRunning::new(), is_signalled: false }
+    }
+
+    /// Whether somebody may ask when it has ended, or waits for what it keeps: who holds the launch or has set it a time
+    /// limit, and who uses the same memory. A node of a replay is known by the replay's end alone.
+    pub(super) fn may_be_asked_about(&self) -> bool {
+        match &self.kept {
+            Kept::Launch(Dispatched { parts, state }) => {
+                let keeps = !(parts.wanted.is_empty() && parts.values.is_empty() && parts.memory.is_empty());
+                state.node.is_none() && (keeps || Arc::strong_count(state) > 1)
+            }
+            Kept::Transfer(transfer) => transfer.node.is_none(),
+            Kept::ReplayEnd { .. } | Kept::Event => true,
+            Kept::List(_) | Kept::Function { .. } | Kept::Step { .. } | Kept::Nothing => false,
+        }
+    }
+
     /// The launches, if it has some that the server serves.
     pub(super) fn launches(&self) -> Option<LaunchRun> {
         match &self.kept {
@@ -69,7 +94,7 @@ impl InFlight {
             Kept::Function { .. } | Kept::ReplayEnd { .. } => true,
             Kept::Step { _run, .. } => _run.is_some(),
             // What a list uses is kept by the replay's end, which comes later.
-            Kept::List(_) | Kept::Transfer(_) | Kept::Nothing => false,
+            Kept::List(_) | Kept::Transfer(_) | Kept::Event | Kept::Nothing => false,
         }
     }
 }
@@ -85,8 +110,6 @@ pub(super) struct State {
     pub(super) signalled: u64,
     /// How much of `submitted` was counted off the device's budget.
     pub(super) counted: u64,
-    /// The last mark that another stream waits for, and what was submitted before it.
-    pub(super) marked: Option<(u64, Arc<dyn Mark>)>,
     /// A host function runs.
     pub(super) in_host_function: bool,
     /// The step of a replay that runs.
@@ -113,8 +136,10 @@ pub(crate) struct StreamQueue {
     pub(super) state: Mutex<State>,
     /// Last position at which a host function has ended.
     pub(super) done_by_host: AtomicU64,
-    /// Somebody waits for this position: it is signalled as soon as it is submitted.
+    /// Somebody waits for a position up to this one: each is signalled as soon as it is submitted.
     pub(super) wanted: AtomicU64,
+    /// Operations wait here for room on the device, or for what holds them back. Changes under `state`.
+    pub(super) has_waiting: AtomicBool,
     /// First position that was dropped because the device was closed.
     pub(super) dropped_from: AtomicU64,
     pub(super) settled: AtomicU64,
@@ -195,6 +220,7 @@ impl StreamQueue {
             state: Mutex::default(),
             done_by_host: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
+            has_waiting: AtomicBool::new(false),
             dropped_from: AtomicU64::new(u64::MAX),
             settled: AtomicU64::new(0),
             printed: AtomicU64::new(0),
@@ -285,10 +311,10 @@ impl StreamQueue {
             depends_on.push_back((position, before.clone()));
         }
         let before = before.into_iter().map(|point| {
-            let timeline = point.timeline.upgrade().filter(|_| !is_of_host);
-            match timeline.and_then(|timeline| timeline.mark_after(point.position)) {
-                Some(mark) => Before::Mark(mark),
-                None => Before::Gate(point),
+            let timeline = point.timeline.upgrade().filter(|_| !is_of_host && self.queue.can_wait());
+            match timeline.is_some_and(|timeline| timeline.is_signalled(point.position)) {
+                true => Before::Signal(point),
+                false => Before::Gate(point),
             }
         });
         before.collect()
@@ -328,6 +354,7 @@ impl StreamQueue {
         let mut state = lock(&self.state);
         give(&mut state);
         let is_left = !state.waiting.is_empty();
+        self.has_waiting.store(is_left, Ordering::SeqCst);
         drop(state);
         self.reaper().note_work(is_left);
     }
@@ -382,7 +409,7 @@ impl StreamQueue {
         self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         drop(pushing);
         if sequence.is_multiple_of(LAUNCHES_A_SETTLE) {
-            self.settle(Patience::None);
+            self.settle(u64::MAX, Patience::None);
         }
         Ok(Launch { queue: self.clone(), state })
     }
@@ -402,11 +429,13 @@ impl StreamQueue {
         self.queue.completed().max(self.done_by_host.load(Ordering::Acquire))
     }
 
-    /// Wakes those who wait for the stream, and the reaper.
+    /// Wakes those who wait for the stream, and the reaper if others go on by it.
     pub(super) fn note_change(&self) {
         *lock(&self.changes) += 1;
         self.changed.notify_all();
-        self.reaper().wake();
+        if self.has_waiting.load(Ordering::SeqCst) || !lock(&self.dependents).is_empty() {
+            self.reaper().wake();
+        }
     }
 
     /// Goes on, since what held operations back may be over; not under any stream's `state`.

@@ -186,7 +186,7 @@ impl StreamQueue {
         self.give(operations);
         drop(pushing);
         if end / LAUNCHES_A_SETTLE > first_position / LAUNCHES_A_SETTLE {
-            self.settle(Patience::None);
+            self.settle(u64::MAX, Patience::None);
         }
         Ok(replay)
     }

@@ -23,27 +23,27 @@ const SHORT_FLUSH: Duration = Duration::from_micros(200);
 /// Most launches whose memory a stream keeps for later ones: those that end while a busy stream is looked at once.
 const MOST_SPARE: usize = 1024;
 
-/// How long whoever settles waits for the posts of what has ended.
+/// How long whoever settles waits for the posts of what has ended. Nobody waits for a handler here, which may never return:
+/// whoever waits for a position waits for its handlers under no lock, and for no later one's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
     /// Not at all. Nor does it drop a value of the user's, whose code may want a lock that the caller holds.
     None,
     /// For the server to take them, as long as that takes some passes of a consumer: launches that posted may stay unsettled.
     Short,
-    /// For their handlers.
-    Endless,
 }
 
 impl StreamQueue {
-    /// Does what follows from what has ended: takes posts, notes how launches ended, drops what they kept.
-    pub(super) fn settle(&self, patience: Patience) {
-        self.settle_and(patience, |ended| self.clear(ended.into_iter().flatten()));
+    /// Does what follows from what has ended up to a position: takes posts, notes how launches ended, drops what they kept.
+    /// Returns launches whose posts handlers have still, if the position is not settled for that alone.
+    pub(super) fn settle(&self, upto: u64, patience: Patience) -> Option<LaunchRun> {
+        self.settle_and(upto, patience, |ended| self.clear(ended.into_iter().flatten()))
     }
 
     /// For the reaper: settles what has ended. Users' values are dropped on a thread of host functions, since their code may wait
     /// for a launch that nobody but the reaper ends.
     pub(super) fn settle_for_reaper(&self) {
-        self.settle_and(Patience::Short, |ended| {
+        self.settle_and(u64::MAX, Patience::Short, |ended| {
             let (mut values, mut others) = (Vec::<Box<dyn Any + Send>>::new(), Vec::new());
             for mut flying in ended.into_iter().flatten() {
                 if !flying.has_values() {
@@ -64,23 +64,27 @@ impl StreamQueue {
         });
     }
 
-    fn settle_and(&self, patience: Patience, clear: impl FnOnce(Vec<Vec<InFlight>>)) {
-        if self.settled.load(Ordering::Acquire) >= self.reached().min(lock(&self.state).submitted) {
-            return;
+    fn settle_and(
+        &self,
+        upto: u64,
+        patience: Patience,
+        clear: impl FnOnce(Vec<Vec<InFlight>>),
+    ) -> Option<LaunchRun> {
+        if self.settled.load(Ordering::Acquire) >= self.reached().min(lock(&self.state).submitted).min(upto) {
+            return None;
         }
         // A handler must not wait for posts of its own kernel; the reaper settles.
         if waiting::is_in_handler() {
-            return;
+            return None;
         }
         let mut settling = match self.settling.try_lock() {
             Ok(settling) => settling,
             Err(TryLockError::Poisoned(settling)) => settling.into_inner(),
-            // Whoever settles may wait for users' handlers of posts.
-            Err(TryLockError::WouldBlock) if patience == Patience::Endless => lock(&self.settling),
-            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::WouldBlock) if patience == Patience::Short => lock(&self.settling),
+            Err(TryLockError::WouldBlock) => return None,
         };
-        let Some(reached) = self.take_posts(&mut settling, patience) else { return };
-        let ended = self.take_ended(&mut settling, reached, patience);
+        let reached = self.take_posts(&mut settling, upto, patience)?;
+        let (ended, posting) = self.take_ended(&mut settling, reached, patience);
         drop(settling);
         clear(ended);
         {
@@ -94,14 +98,18 @@ impl StreamQueue {
         for stream in dependents.iter().filter_map(Weak::upgrade) {
             stream.go_on();
         }
+        posting
     }
 
-    /// Takes off what has ended up to `reached` and is over, and notes how it ended.
-    fn take_ended(&self, settling: &mut Settling, reached: u64, patience: Patience) -> Vec<Vec<InFlight>> {
-        let (mut all, mut have_printed) = (Vec::new(), false);
-        // In each turn: what was in flight up to `settled` was taken off, and the first that is left lies behind it. A `break`
-        // leaves what was reached and is not over to a caller with more patience, such as the reaper, which looks again.
-        let mut settled = 0;
+    /// Takes off what has ended up to `reached` and is over, and notes how it ended. Returns it, and the launches whose posts
+    /// keep the rest from being over.
+    fn take_ended(
+        &self,
+        settling: &mut Settling,
+        reached: u64,
+        patience: Patience,
+    ) -> (Vec<Vec<InFlight>>, Option<LaunchRun>) {
+        let mut all = Vec::new();
         loop {
             let is_over = |flying: &&InFlight| {
                 flying.position <= reached
@@ -112,27 +120,16 @@ impl StreamQueue {
             let mut state = lock(&self.state);
             let count = state.in_flight.iter().take_while(is_over).count();
             if count == 0 {
-                let first = state.in_flight.front().filter(|first| first.position <= reached);
-                let posting = first.and_then(InFlight::launches);
-                let is_last = first.is_none();
-                drop(state);
-                match posting {
-                    Some(launches) if patience == Patience::Endless => self.device.server.settle(launches),
-                    // Its posts or calls are with handlers still, or it keeps values and the caller may drop none.
-                    Some(_) => break,
-                    // It keeps values, and the caller may drop none.
-                    None if !is_last => break,
+                let Some(first) = state.in_flight.front().filter(|first| first.position <= reached) else {
                     // Nothing up to `reached` is left; positions that no operation had are settled with the others.
-                    None => {
-                        settled = reached;
-                        break;
-                    }
-                }
-                continue;
+                    self.settled.fetch_max(reached, Ordering::Release);
+                    return (all, None);
+                };
+                // Its posts are with handlers still, or it keeps values and the caller may drop none.
+                return (all, first.launches());
             }
             let ended: Vec<InFlight> = state.in_flight.drain(..count).collect();
             drop(state);
-            settled = ended.last().map_or(settled, |last| last.position);
             let ends = self.ends_of(&ended);
             let mut state = lock(&self.state);
             for end in ends {
@@ -140,16 +137,14 @@ impl StreamQueue {
                 self.note_end(&mut state, end);
             }
             drop(state);
-            for flying in &ended {
-                have_printed |= self.has_printed(flying);
+            // Every one, since it is taken off the list of those that have printed.
+            if ended.iter().filter(|flying| self.has_printed(flying)).count() > 0 {
+                self.printed.fetch_max(self.device.builtins.stdio().sink().appended(), Ordering::Release);
             }
+            let last = ended.last().map_or(0, |last| last.position);
+            self.settled.fetch_max(last, Ordering::Release);
             all.push(ended);
         }
-        if have_printed {
-            self.printed.fetch_max(self.device.builtins.stdio().sink().appended(), Ordering::Release);
-        }
-        self.settled.fetch_max(settled, Ordering::Release);
-        all
     }
 
     /// Drops what had been kept for these, and keeps the memory of launches for later ones.
@@ -171,36 +166,33 @@ impl StreamQueue {
         spares.extend(spare.drain(..room.min(spare.len())));
     }
 
-    /// Has the server take the posts of what has ended, and returns up to where it has. `None` when nothing new has ended, or
-    /// when there is no room for the posts and the caller does not wait.
-    fn take_posts(&self, settling: &mut Settling, patience: Patience) -> Option<u64> {
+    /// Has the server take the posts of what has ended up to `upto`, and returns up to where it has. `None` when nothing new has
+    /// ended, or when there is no room for the posts and the caller does not wait.
+    fn take_posts(&self, settling: &mut Settling, upto: u64, patience: Patience) -> Option<u64> {
         let begin = Instant::now();
         loop {
             let reached = {
                 let mut state = lock(&self.state);
                 self.count(&mut state);
-                self.reached().min(state.submitted)
+                self.reached().min(state.submitted).min(upto)
             };
             let settled = self.settled.load(Ordering::Acquire);
-            if let Some((flush, upto)) = settling.flush.take() {
-                if patience == Patience::Endless {
-                    flush.wait();
-                } else {
-                    while !flush.is_done() {
-                        if patience == Patience::None || begin.elapsed() > SHORT_FLUSH {
-                            settling.flush = Some((flush, upto));
-                            return None;
-                        }
-                        std::thread::yield_now();
-                    }
-                }
-                if upto > settled {
-                    return Some(upto);
-                }
-                continue;
-            }
             if reached <= settled {
                 return None;
+            }
+            // One that is for more may wait for a handler of what lies behind.
+            if let Some((flush, flushed)) = settling.flush.take_if(|(_, flushed)| *flushed <= reached) {
+                while !flush.is_done() {
+                    if patience == Patience::None || begin.elapsed() > SHORT_FLUSH {
+                        settling.flush = Some((flush, flushed));
+                        return None;
+                    }
+                    std::thread::yield_now();
+                }
+                if flushed > settled {
+                    return Some(flushed);
+                }
+                continue;
             }
             // Read after `reached`, so that it counts the posts of everything that has ended. A launch that was settled posts
             // no more, and each that posts after it stores a larger sequence.

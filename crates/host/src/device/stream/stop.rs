@@ -14,7 +14,11 @@ use hostcall_server::CancelReason;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a launch that is to be ended is looked at first. A device that has to be asked needs some microseconds, and no
+/// caller feels more.
+const LONGEST_LOOK: Duration = Duration::from_micros(30);
 
 /// Whether a launch has run to its end.
 fn has_ended_well(running: &Arc<dyn Running>) -> bool {
@@ -22,11 +26,12 @@ fn has_ended_well(running: &Arc<dyn Running>) -> bool {
 }
 
 impl StreamQueue {
-    /// Ends a launch, and lets no later one of the stream begin.
+    /// Ends a launch, and lets no later one of the stream begin. One that has ended is left alone, and so is the stream.
     pub fn cancel(&self, launch: &LaunchState, why: CancelReason) {
         if launch.outcome.get().is_some() || self.settled.load(Ordering::Acquire) >= launch.position {
             return;
         }
+        self.look_for(launch.position);
         let mut state = lock(&self.state);
         if let Some(step) = state.step.clone().filter(|step| step.sequence == launch.sequence) {
             drop(state);
@@ -37,6 +42,9 @@ impl StreamQueue {
             let flying = state.in_flight.iter().find(|flying| flying.position == launch.position);
             // One that is not there has ended, and is noted with how it ended.
             let Some(flying) = flying else { return };
+            if self.has_ended(flying, self.reached()) {
+                return;
+            }
             let (launches, running) = (flying.launches(), flying.running.clone());
             if matches!(&flying.kept, Kept::Launch(dispatched) if dispatched.parts.runs_to_end) {
                 let _ = launch.cancelled.set(why);
@@ -91,34 +99,42 @@ impl StreamQueue {
         self.cancel_between(0..=u64::MAX, why);
     }
 
-    /// Cancels those launches that have not ended whose sequences these are, and so all after the first of them. If all have ended
-    /// and not all are settled, the last one is.
+    /// Cancels those launches that have not ended whose sequences these are, and so all after the first of them.
     pub fn cancel_between(&self, sequences: RangeInclusive<u64>, why: CancelReason) {
-        let (launches, step): (Vec<(Arc<LaunchState>, bool)>, _) = {
+        let last = lock(&self.state).submitted;
+        self.look_for(last);
+        let (launches, step): (Vec<Arc<LaunchState>>, _) = {
             let state = lock(&self.state);
             let reached = self.reached();
-            let in_flight = state.in_flight.iter().filter_map(|flying| {
-                let launch = match &flying.kept {
-                    Kept::Launch(launch) => launch.state.clone(),
-                    Kept::List(list) => list.first.clone(),
-                    _ => return None,
-                };
-                Some((launch, self.has_ended(flying, reached)))
+            // All are looked at before any is cancelled: what ends after that may have ended because of it.
+            let in_flight = state.in_flight.iter().skip_while(|flying| self.has_ended(flying, reached));
+            let in_flight = in_flight.filter_map(|flying| match &flying.kept {
+                Kept::Launch(launch) => Some(&launch.state),
+                Kept::List(list) => Some(&list.first),
+                _ => None,
             });
             // Those after it do not begin once the first of those that wait is cancelled.
-            let is_meant = |(launch, _): &(Arc<LaunchState>, bool)| sequences.contains(&launch.sequence);
-            let waiting = state.waiting.iter().filter_map(|waiting| waiting.operation.launch().cloned());
-            let waiting = waiting.map(|launch| (launch, false)).filter(is_meant).take(1);
-            let launches = in_flight.filter(is_meant).chain(waiting).collect();
+            let is_meant = |launch: &&Arc<LaunchState>| sequences.contains(&launch.sequence);
+            let waiting = state.waiting.iter().filter_map(|waiting| waiting.operation.launch());
+            let waiting = waiting.filter(is_meant).take(1);
+            let launches = in_flight.filter(is_meant).chain(waiting).cloned().collect();
             (launches, state.step.clone().filter(|step| sequences.contains(&step.sequence)))
         };
         if let Some(step) = step {
             step.cancel(why);
         }
-        // All were looked at before any was cancelled: what ends after that may have ended because of it.
-        let ended = launches.iter().take_while(|(_, has_ended)| *has_ended).count();
-        for (launch, _) in launches.iter().skip(ended.min(launches.len().saturating_sub(1))) {
-            self.cancel(launch, why);
+        for launch in launches {
+            self.cancel(&launch, why);
+        }
+    }
+
+    /// Looks whether a position has ended, for somebody who is about to end it. A device that has to be asked answers within
+    /// microseconds.
+    fn look_for(&self, position: u64) {
+        let begin = Instant::now();
+        self.want(position);
+        while !self.calls_progress() && self.reached() < position && begin.elapsed() < LONGEST_LOOK {
+            self.queue.poll(position);
         }
     }
 

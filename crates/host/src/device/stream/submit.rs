@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// Operations after which a signal follows: the host learns of progress in steps of so many.
+/// Most operations between two signals, so that the host learns in time that there is room for others.
 const SIGNAL_EVERY: u64 = 32;
 
 /// Operations that every stream may have with the device, however many the others have.
@@ -29,12 +29,16 @@ impl StreamQueue {
     /// Gives the device what it takes of the operations that wait.
     pub(super) fn pump(&self, state: &mut State) {
         self.count(state);
+        if state.waiting.is_empty() {
+            return;
+        }
         while let Some(next) = state.waiting.pop_front() {
             if let Some(next) = self.take(state, next) {
                 state.waiting.push_front(next);
                 return;
             }
         }
+        self.has_waiting.store(false, Ordering::SeqCst);
     }
 
     /// Gives the device the operation that is next, before which none waits, or drops it, or begins it. Returns it if it has to
@@ -60,21 +64,41 @@ impl StreamQueue {
             self.drop_next(state, next);
             return None;
         }
-        let own = state.submitted - state.counted;
-        let all = self.reaper().with_device.load(Ordering::Relaxed);
-        if own >= OPERATIONS_A_QUEUE || (all >= OPERATIONS_A_DEVICE && own >= ALWAYS) {
+        if !self.has_room(state) {
+            // It may not have been told of all that has ended.
             self.signal(state);
-            return Some(next);
+            self.queue.poll(state.counted + 1);
+            self.count(state);
+            if !self.has_room(state) {
+                return Some(next);
+            }
         }
+        self.signal_before_next(state);
         state.taken = sequence.unwrap_or(state.taken);
         let position = next.position;
         self.submit(state, next);
         let wanted = self.wanted.load(Ordering::SeqCst);
-        let is_wanted = wanted == position || wanted > state.signalled && state.waiting.is_empty();
-        if is_wanted || state.submitted - state.signalled >= SIGNAL_EVERY {
+        if wanted >= position || state.submitted - state.signalled >= SIGNAL_EVERY {
             self.signal(state);
         }
+        if wanted == position {
+            self.queue.poll(position);
+        }
         None
+    }
+
+    /// Signals what the device was given last, before something follows that may run for ever, if somebody may ask about it.
+    fn signal_before_next(&self, state: &mut State) {
+        if state.in_flight.back().is_some_and(|last| !last.is_signalled && last.may_be_asked_about()) {
+            self.signal(state);
+        }
+    }
+
+    /// Says whether the device has room for one more operation of the stream.
+    fn has_room(&self, state: &State) -> bool {
+        let own = state.submitted - state.counted;
+        let all = self.reaper().with_device.load(Ordering::Relaxed);
+        own < OPERATIONS_A_QUEUE && (all < OPERATIONS_A_DEVICE || own < ALWAYS)
     }
 
     /// Says whether an operation stays with the host, and forgets what it need not wait for any more.
@@ -86,7 +110,7 @@ impl StreamQueue {
                 let timeline = point.timeline.upgrade();
                 timeline.is_some_and(|timeline| !timeline.tell(point.position, &this))
             }
-            Before::Mark(_) => true,
+            Before::Signal(_) => true,
         });
         before.iter().any(|before| matches!(before, Before::Gate(_)))
     }
@@ -105,7 +129,11 @@ impl StreamQueue {
     pub(super) fn signal(&self, state: &mut State) {
         if state.submitted > state.signalled && state.submitted > self.done_by_host.load(Ordering::Acquire) {
             match self.queue.signal(state.submitted) {
-                Ok(()) => state.signalled = state.submitted,
+                Ok(()) => {
+                    state.signalled = state.submitted;
+                    let last = state.in_flight.back_mut().filter(|last| last.position == state.submitted);
+                    last.into_iter().for_each(|last| last.is_signalled = true);
+                }
                 Err(error) => self.note_error(error),
             }
         }
@@ -123,14 +151,13 @@ impl StreamQueue {
             Operation::List(list) => Kept::List(list),
             Operation::Transfer(transfer) => Kept::Transfer(transfer),
             Operation::ReplayEnd(hold) => Kept::ReplayEnd { _hold: hold },
-            Operation::HostFunction(_) | Operation::Step(_) | Operation::Record(_) | Operation::Wait => {
-                Kept::Nothing
-            }
+            Operation::Record(_) => Kept::Event,
+            Operation::HostFunction(_) | Operation::Step(_) | Operation::Wait => Kept::Nothing,
         };
         if let Err(error) = submitted {
             self.note_refused(state, &kept, error);
         }
-        state.in_flight.push_back(InFlight { position, kept, running });
+        state.in_flight.push_back(InFlight { running, ..InFlight::new(position, kept) });
     }
 
     /// Notes that the device did not take an operation.
@@ -177,7 +204,11 @@ impl StreamQueue {
     /// on them.
     fn wait_before(&self, before: &[Before]) -> Result<(), BackendError> {
         let waits = before.iter().map(|before| match before {
-            Before::Mark(mark) => self.queue.wait(mark),
+            // A stream that is gone has nothing left to do.
+            Before::Signal(point) => match point.timeline.upgrade() {
+                Some(timeline) => timeline.hold_back(&*self.queue, point.position),
+                None => Ok(()),
+            },
             Before::Gate(_) => Ok(()),
         });
         waits.fold(Ok(()), Result::and)
@@ -283,10 +314,11 @@ impl StreamQueue {
     #[cold]
     fn drop_next(&self, state: &mut State, next: Waiting) {
         let Waiting { position, before, operation } = next;
-        if self.dead.get().is_none()
-            && let Err(error) = self.wait_before(&before)
-        {
-            self.note_error(error);
+        if self.dead.get().is_none() {
+            self.signal_before_next(state);
+            if let Err(error) = self.wait_before(&before) {
+                self.note_error(error);
+            }
         }
         if self.device.core.closed.load(Ordering::SeqCst) {
             self.dropped_from.fetch_min(position, Ordering::SeqCst);
@@ -311,7 +343,7 @@ impl StreamQueue {
             Operation::Record(_) | Operation::Wait => Kept::Nothing,
         };
         self.note_submitted(state, position);
-        state.in_flight.push_back(InFlight { position, kept, running: AllRunning::new() });
+        state.in_flight.push_back(InFlight::new(position, kept));
         if self.dead.get().is_none() {
             let is_last = state.waiting.is_empty();
             if is_last || state.submitted - state.signalled >= SIGNAL_EVERY {
@@ -384,7 +416,7 @@ impl StreamQueue {
                 }
                 None => Kept::Nothing,
             };
-            state.in_flight.push_back(InFlight { position, kept, running: AllRunning::new() });
+            state.in_flight.push_back(InFlight::new(position, kept));
             if let Some(error) = failed {
                 state.failed.get_or_insert(error);
             }
@@ -395,26 +427,35 @@ impl StreamQueue {
         None
     }
 
-    /// For the reaper: submits what can be, asks for a signal of all that is with the device, and settles what has ended.
+    /// For the reaper: submits what can be, looks how far the device has come, and settles what has ended.
     pub fn tend(&self) -> Tended {
         let mut state = lock(&self.state);
         self.pump(&mut state);
         self.signal(&mut state);
         let waiting = !state.waiting.is_empty() || state.in_host_function;
-        let in_flight = !state.in_flight.is_empty();
+        let (in_flight, counted) = (!state.in_flight.is_empty(), state.counted);
         drop(state);
+        if in_flight {
+            self.queue.poll(counted + 1);
+        }
         self.settle_for_reaper();
         Tended { waiting, in_flight }
     }
 
-    /// Asks for a signal of a position, so that it is seen when it has ended.
-    pub(super) fn want(&self, position: u64) {
+    /// Asks for a signal of a position, so that it is seen when it has ended. Returns whether the caller has to ask again until
+    /// then.
+    pub(super) fn want(&self, position: u64) -> bool {
         self.wanted.fetch_max(position, Ordering::SeqCst);
         let mut state = lock(&self.state);
         self.pump(&mut state);
-        if state.submitted >= position && state.signalled < position {
+        if state.submitted < position {
+            return true;
+        }
+        if state.signalled < position {
             self.signal(&mut state);
         }
+        drop(state);
+        self.queue.poll(position)
     }
 
     /// Asks the device whether it failed.

@@ -1,10 +1,10 @@
 //! A stream as other streams and buffers see it.
 
 use super::queue::{StreamQueue, lock};
-use crate::device::seam::Mark;
+use crate::device::seam::{BackendError, Queue};
 use crate::device::uses::{Dependent, Point, Timeline};
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 impl Dependent for StreamQueue {
     fn go_on(&self) {
@@ -21,19 +21,23 @@ impl Timeline for StreamQueue {
         self.wait_until_settled(position);
     }
 
-    fn mark_after(&self, position: u64) -> Option<Arc<dyn Mark>> {
+    fn is_signalled(&self, position: u64) -> bool {
         let mut state = lock(&self.state);
         if state.submitted < position || self.dead.get().is_some() {
-            return None;
+            return false;
         }
-        match &state.marked {
-            Some((submitted, mark)) if *submitted >= position => Some(mark.clone()),
-            _ => {
-                let mark = self.queue.mark().ok()?;
-                state.marked = Some((state.submitted, mark.clone()));
-                Some(mark)
-            }
+        if state.submitted == position {
+            self.signal(&mut state);
         }
+        match state.in_flight.binary_search_by_key(&position, |flying| flying.position) {
+            Ok(at) => state.in_flight[at].is_signalled,
+            // It was settled.
+            Err(_) => true,
+        }
+    }
+
+    fn hold_back(&self, queue: &dyn Queue, position: u64) -> Result<(), BackendError> {
+        queue.wait(&*self.queue, position)
     }
 
     fn tell(&self, position: u64, whom: &Weak<dyn Dependent>) -> bool {

@@ -28,7 +28,7 @@ impl StreamQueue {
     pub fn is_settled(&self, position: u64) -> bool {
         if self.settled.load(Ordering::Acquire) < position {
             self.want(position);
-            self.settle(Patience::Short);
+            self.settle(position, Patience::Short);
         }
         let sink = self.device.builtins.stdio().sink();
         self.settled.load(Ordering::Acquire) >= position
@@ -75,21 +75,21 @@ impl StreamQueue {
     fn settle_limited(&self, position: u64, deadline: Option<Instant>) -> bool {
         let begin = Instant::now();
         let (mut checked, mut polls) = (begin, 0u32);
-        self.want(position);
         loop {
             let changes = *lock(&self.changes);
-            {
-                let mut state = lock(&self.state);
-                self.pump(&mut state);
-            }
-            self.settle(if deadline.is_none() { Patience::Endless } else { Patience::Short });
+            let mut looks = self.want(position);
+            let posting = self.settle(position, Patience::Short);
             if self.settled.load(Ordering::Acquire) >= position {
                 return true;
             }
-            // In a handler it is the reaper that settles; and with a deadline, handlers of posts are looked for.
             let has_ended = self.reached() >= position;
             if has_ended {
+                // In a handler it is the reaper that settles.
                 self.reaper().wake();
+            }
+            if let (Some(launches), None) = (posting, deadline) {
+                self.device.server.settle(launches);
+                continue;
             }
             if self.queue.calls_progress() || has_ended {
                 let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -102,7 +102,7 @@ impl StreamQueue {
                 drop(self.changed.wait_timeout_while(lock(&self.changes), pause, unseen));
                 continue;
             }
-            // Polls memory, without a lock, for as long as nothing has happened.
+            // Polls memory, without a lock, for as long as nothing has happened, and the driver only if nothing else tells.
             let reached = self.reached();
             while self.reached() == reached && self.settled.load(Ordering::Relaxed) < position {
                 polls = polls.wrapping_add(1);
@@ -110,6 +110,7 @@ impl StreamQueue {
                 if !polls.is_multiple_of(256) {
                     continue;
                 }
+                looks = looks && self.queue.poll(position);
                 let now = Instant::now();
                 if deadline.is_some_and(|deadline| now >= deadline) {
                     return false;
