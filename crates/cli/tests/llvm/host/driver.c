@@ -38,7 +38,8 @@ struct stream {
 struct event {
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  int done;
+  // How often it was recorded, and how often that has happened.
+  uint64_t recorded, done;
   struct timespec time;
 };
 
@@ -378,7 +379,7 @@ static void record(struct operation *operation) {
   struct event *event = (struct event *)operation->words[0];
   pthread_mutex_lock(&event->lock);
   clock_gettime(CLOCK_MONOTONIC, &event->time);
-  event->done = 1;
+  event->done = operation->words[1];
   pthread_cond_broadcast(&event->changed);
   pthread_mutex_unlock(&event->lock);
 }
@@ -386,26 +387,30 @@ static void record(struct operation *operation) {
 static void await(struct operation *operation) {
   struct event *event = (struct event *)operation->words[0];
   pthread_mutex_lock(&event->lock);
-  while (!event->done)
+  while (event->done < operation->words[1])
     pthread_cond_wait(&event->changed, &event->lock);
   pthread_mutex_unlock(&event->lock);
 }
 
-static int with_event(void (*run)(struct operation *), struct event *event, struct stream *stream) {
+static int with_event(void (*run)(struct operation *), struct event *event, struct stream *stream, int more) {
   struct operation *new = operation(run, stream);
   new->words[0] = (uint64_t)event;
+  pthread_mutex_lock(&event->lock);
+  new->words[1] = event->recorded += more;
+  pthread_mutex_unlock(&event->lock);
   return submit(new);
 }
 
-int cuEventRecord(struct event *event, struct stream *stream) { return with_event(record, event, stream); }
+int cuEventRecord(struct event *event, struct stream *stream) { return with_event(record, event, stream, 1); }
 
+// For what was recorded last, whatever the event is recorded for later.
 int cuStreamWaitEvent(struct stream *stream, struct event *event, unsigned flags) {
-  return with_event(await, event, stream);
+  return with_event(await, event, stream, 0);
 }
 
 int cuEventQuery(struct event *event) {
   pthread_mutex_lock(&event->lock);
-  int done = event->done;
+  int done = event->done == event->recorded;
   pthread_mutex_unlock(&event->lock);
   return done ? SUCCESS : NOT_READY;
 }
