@@ -489,9 +489,9 @@ fn faults_name_what_happened() {
     let mut bench = Bench::new();
     bench.set_v(1, 2000);
     let fault = bench.run("ds_write_b32 v1, v0");
-    assert_eq!(fault, Some(Fault::Aperture { space: "local", offset: 2000 }));
+    assert_eq!(fault, Some(Fault::Aperture { space: "local", offset: 2000, bytes: 1024 }));
     let fault = Bench::new().run("s_movk_i32 s2, 0x100\nscratch_store_dword off, v0, s2");
-    assert_eq!(fault, Some(Fault::Aperture { space: "scratch", offset: 256 }));
+    assert_eq!(fault, Some(Fault::Aperture { space: "scratch", offset: 256, bytes: 256 }));
     assert_eq!(Bench::new().run("s_trap 2"), Some(Fault::Trap { number: 2 }));
     // Only a debugger makes a wave that halts go on.
     assert_eq!(Bench::new().run("s_sethalt 0\ns_sethalt 5"), Some(Fault::Halt));

@@ -119,7 +119,8 @@ fn arguments_are_preloaded() {
     let end = [0x08, 0, 6, 0, 0, 0, 0, 0];
     let places: Vec<usize> = (0..file.len() - 8).step_by(8).filter(|&at| file[at..at + 8] == end).collect();
     assert_eq!(places.len(), 1, "{places:?}");
-    file[places[0] + 2] = 7;
+    // Six from the second on.
+    file[places[0] + 2] = 1 << 7 | 6;
     let refused = CodeObject::read(&file).expect_err("there are six words").to_string();
     assert!(refused.contains("the kernel run.kd preloads more than its 24 bytes of arguments"), "{refused}");
 }

@@ -158,20 +158,29 @@ fn start_wave(launch: &Launch, place: [u32; 3], size: [u32; 3], number: u32, mem
     let lanes: u32 = size.iter().product();
     let active = (lanes - number * LANES as u32).min(LANES as u32);
     wave.set_pair(scalar::EXEC, if active == 64 { !0 } else { (1 << active) - 1 });
-    // Lane ids in three dimensions, ten bits each.
+    // Lane ids in as many dimensions as the kernel asks for, ten bits each.
+    let wanted = (1 << (10 * descriptor.workitem_dimensions)) - 1;
     for lane in 0..active {
         let flat = number * LANES as u32 + lane;
         let (x, y, z) = (flat % size[0], flat / size[0] % size[1], flat / size[0] / size[1]);
-        wave.write_lane(0, lane as usize, x | y << 10 | z << 20);
+        wave.write_lane(0, lane as usize, (x | y << 10 | z << 20) & wanted);
     }
-    if let Err(fault) = fill_scalars(&mut wave, launch, place, memory) {
+    let waves = lanes.div_ceil(LANES as u32);
+    if let Err(fault) = fill_scalars(&mut wave, launch, place, waves, memory) {
         wave.fault = Some(fault);
         launch.fail(place, &wave, None);
     }
     wave
 }
 
-fn fill_scalars(wave: &mut Wave, launch: &Launch, place: [u32; 3], memory: &Memory) -> Result<(), Fault> {
+/// Fills in the scalar registers of a wave, of whose workgroup there are so many.
+fn fill_scalars(
+    wave: &mut Wave,
+    launch: &Launch,
+    place: [u32; 3],
+    waves: u32,
+    memory: &Memory,
+) -> Result<(), Fault> {
     let spec = &launch.spec;
     let properties = spec.descriptor.properties;
     let mut next = 0;
@@ -181,13 +190,10 @@ fn fill_scalars(wave: &mut Wave, launch: &Launch, place: [u32; 3], memory: &Memo
             next += 2;
         }
     };
-    pair(wave, property::PRIVATE_BUFFER, 0);
-    pair(wave, property::PRIVATE_BUFFER, 0);
     pair(wave, property::DISPATCH_POINTER, spec.packet);
     pair(wave, property::QUEUE_POINTER, spec.queue);
     pair(wave, property::KERNARG_POINTER, spec.kernarg);
     pair(wave, property::DISPATCH_ID, spec.packet_id);
-    pair(wave, property::FLAT_SCRATCH, 0);
     if properties & property::PRIVATE_SIZE != 0 {
         wave.set_scalar(next, spec.private_bytes);
         next += 1;
@@ -209,7 +215,8 @@ fn fill_scalars(wave: &mut Wave, launch: &Launch, place: [u32; 3], memory: &Memo
         }
     }
     if spec.descriptor.workgroup_info {
-        wave.set_scalar(next, launch.waves_in_workgroup() as u32);
+        let is_first = u32::from(wave.number == 0);
+        wave.set_scalar(next, is_first << 31 | waves);
     }
     Ok(())
 }

@@ -384,7 +384,10 @@ mod tests {
         assert!(failure.to_string().contains("a read from 0x54, which no allocation holds"), "{failure}");
         raw[52] = 2 << 1;
         let refused = Descriptor::read(&raw).expect_err("three words do not fit");
-        assert_eq!(refused, "it asks for 3 words of arguments in 2 registers");
+        assert_eq!(
+            refused,
+            "it asks for 5 user registers (preloaded arguments: 3) and says that there are 2; 16 are the most"
+        );
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum Fault {
         space: &'static str,
         /// The offset in that memory.
         offset: u64,
+        /// Bytes that there are.
+        bytes: u64,
     },
     /// An address that is no multiple of what the operation needs.
     Misaligned {
@@ -56,8 +58,9 @@ impl fmt::Display for Fault {
                 let what = if *write { "a write to" } else { "a read from" };
                 write!(f, "{what} {address:#x}, which no allocation holds")
             }
-            Fault::Aperture { space, offset } => {
-                write!(f, "an access at {offset:#x} of {space} memory, which is smaller")
+            Fault::Aperture { space, offset, bytes } => {
+                let owner = if *space == "local" { "the workgroup" } else { "a lane, as its stack," };
+                write!(f, "an access at byte {offset} of {space} memory, of which {owner} has {bytes}")
             }
             Fault::Misaligned { space, address, alignment } => {
                 write!(

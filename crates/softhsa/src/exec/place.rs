@@ -50,7 +50,7 @@ impl Place {
 /// The workgroup has less local memory.
 #[inline]
 pub fn local(lds: &mut [u8], offset: u64, bytes: usize) -> Result<&mut [u8], Fault> {
-    let fault = Fault::Aperture { space: "local", offset };
+    let fault = Fault::Aperture { space: "local", offset, bytes: lds.len() as u64 };
     let first = usize::try_from(offset).map_err(|_| fault.clone())?;
     lds.get_mut(first..first.saturating_add(bytes)).ok_or(fault)
 }
@@ -63,7 +63,7 @@ pub fn local(lds: &mut [u8], offset: u64, bytes: usize) -> Result<&mut [u8], Fau
 #[inline]
 pub fn scratch(wave: &mut Wave, lane: usize, offset: u64, bytes: usize) -> Result<&mut [u8], Fault> {
     if offset.checked_add(bytes as u64).is_none_or(|end| end > wave.scratch_bytes as u64) {
-        return Err(Fault::Aperture { space: "scratch", offset });
+        return Err(Fault::Aperture { space: "scratch", offset, bytes: wave.scratch_bytes as u64 });
     }
     let first = lane * wave.scratch_bytes + offset as usize;
     Ok(&mut wave.scratch[first..first + bytes])

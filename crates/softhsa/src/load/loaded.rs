@@ -70,7 +70,7 @@ impl Loaded {
             grid,
             workgroup,
             group_bytes: kernel.descriptor.group_bytes,
-            private_bytes: kernel.descriptor.private_bytes,
+            private_bytes: kernel.descriptor.private_bytes.next_multiple_of(4),
             packet: 0,
             queue: 0,
             packet_id: 0,

@@ -149,11 +149,17 @@ impl CodeObject {
         let Some(raw) = raw else {
             refuse!("the kernel descriptor {name} has {bytes} bytes instead of {}", Descriptor::BYTES);
         };
+        if !offset.is_multiple_of(Descriptor::ALIGNMENT) {
+            refuse!("the kernel descriptor {name} is not at a multiple of {}", Descriptor::ALIGNMENT);
+        }
         let descriptor = Descriptor::read(raw).map_err(|why| Refused(format!("{name}: {why}")))?;
         let entry_offset = descriptor.first_instruction().and_then(|entry| offset.checked_add_signed(entry));
-        let Some(entry_offset) = entry_offset.filter(|&entry| entry % 4 == 0 && self.is_code(entry)) else {
+        let Some(entry_offset) = entry_offset.filter(|&entry| self.is_code(entry)) else {
             refuse!("the entry of the kernel {name} is not in its code");
         };
+        if !entry_offset.is_multiple_of(Descriptor::CODE_ALIGNMENT) {
+            refuse!("the entry of the kernel {name} is not at a multiple of {}", Descriptor::CODE_ALIGNMENT);
+        }
         let kernarg_bytes = described.kernarg_bytes.unwrap_or(u64::from(descriptor.kernarg_bytes));
         if kernarg_bytes > 1 << 20 {
             refuse!("the kernel {name} has {kernarg_bytes} bytes of arguments");

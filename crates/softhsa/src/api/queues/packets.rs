@@ -10,7 +10,6 @@ use crate::api::signals::{Condition, Signal};
 use crate::api::{Status, status};
 use crate::changes::Pause;
 use crate::device::LaunchSpec;
-use crate::load::descriptor::{MOST_GROUP_BYTES, MOST_PRIVATE_BYTES};
 
 /// Types of packets.
 const VENDOR: u32 = 0;
@@ -159,17 +158,10 @@ impl Queue {
                 format!("kernel_object is the kernel {name}, which is loaded on another agent"),
             );
         }
-        let group_bytes = group_bytes.max(kernel.descriptor.group_bytes);
-        let private_bytes = private_bytes.max(kernel.descriptor.private_bytes);
-        for (field, bytes, most) in [
-            ("group_segment_size", group_bytes, MOST_GROUP_BYTES),
-            ("private_segment_size", private_bytes, MOST_PRIVATE_BYTES),
-        ] {
-            if bytes > most {
-                let text = format!("{field} of the kernel {name} is {bytes} bytes; {most} are the most");
-                return refuse(status::INVALID_ALLOCATION, text);
-            }
-        }
+        let (group_bytes, private_bytes) = match kernel.descriptor.memory(group_bytes, private_bytes) {
+            Ok(memory) => memory,
+            Err(text) => return refuse(status::INVALID_ALLOCATION, format!("the kernel {name}: {text}")),
+        };
         let spec = LaunchSpec {
             group_bytes,
             private_bytes,
