@@ -269,6 +269,9 @@ enum hostcall_setting
   HOSTCALL_SETTING_MESSAGES_LIMIT_BYTES = 7,
   // Most files that kernels have open at a time.
   HOSTCALL_SETTING_OPEN_FILES = 8,
+  // Bytes of stack of each lane; on a GPU at least so many, where the compiler cannot know how many a lane needs: by itself
+  // it has 16 KiB there on AMD's GPUs and 8 KiB on NVIDIA's, and 64 KiB on the software device.
+  HOSTCALL_SETTING_STACK_BYTES = 9,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -923,8 +926,8 @@ hostcall_status hostcall_stream_copy(const hostcall_stream *stream,
                                      const hostcall_buffer *from,
                                      hostcall_error **error);
 
-// Sets every value of a buffer in the stream's order to the value at `value`, which has `size` bytes. Unless all its bytes
-// are equal, the host makes as much memory as the buffer has.
+// Sets every value of a buffer in the stream's order to the value at `value`, which has `size` bytes. Unless these are a
+// pattern of at most 4 bytes, over and over, the host makes as much memory as the buffer has.
 hostcall_status hostcall_stream_fill(const hostcall_stream *stream,
                                      const hostcall_buffer *buffer,
                                      const void *value,

@@ -339,8 +339,8 @@ pub extern "C" fn hostcall_stream_copy(
     })
 }
 
-/// Sets every value of a buffer in the stream's order to the value at `value`, which has `size` bytes. Unless all its bytes
-/// are equal, the host makes as much memory as the buffer has.
+/// Sets every value of a buffer in the stream's order to the value at `value`, which has `size` bytes. Unless these are a
+/// pattern of at most 4 bytes, over and over, the host makes as much memory as the buffer has.
 pub unsafe extern "C" fn hostcall_stream_fill(
     stream: Option<&hostcall_stream>,
     buffer: Option<&hostcall_buffer>,
@@ -356,11 +356,7 @@ pub unsafe extern "C" fn hostcall_stream_fill(
             let text = format!("a value of the buffer has {} bytes, not {size}", of.bytes());
             return Err(Failure::invalid(text));
         }
-        match value.iter().all(|byte| *byte == value[0]) {
-            true => stream.fill(bytes, value[0])?,
-            false => stream.write(bytes, &value.repeat(bytes.len() / size))?,
-        }
-        Ok(())
+        Ok(stream.fill_bytes(bytes, value)?)
     })
 }
 

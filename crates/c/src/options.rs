@@ -32,6 +32,9 @@ pub enum hostcall_setting {
     MessagesLimitBytes = 7,
     /// Most files that kernels have open at a time.
     OpenFiles = 8,
+    /// Bytes of stack of each lane; on a GPU at least so many, where the compiler cannot know how many a lane needs: by itself
+    /// it has 16 KiB there on AMD's GPUs and 8 KiB on NVIDIA's, and 64 KiB on the software device.
+    StackBytes = 9,
 }
 
 /// What a device is opened with. One thread at a time uses it. It is the caller's until hostcall_device_open takes it.
@@ -65,7 +68,7 @@ impl hostcall_options {
 
     fn set(&mut self, setting: u32, value: u64) -> Result<(), Failure> {
         use hostcall_setting as is;
-        let [wave, threads, grace, slots, handlers, message, messages, files] = [
+        let [wave, threads, grace, slots, handlers, message, messages, files, stack] = [
             is::WaveLanes,
             is::DeviceThreads,
             is::CancelGraceNs,
@@ -74,6 +77,7 @@ impl hostcall_options {
             is::MessageLimitBytes,
             is::MessagesLimitBytes,
             is::OpenFiles,
+            is::StackBytes,
         ]
         .map(|setting| setting as u32);
         let size = || fits::<usize>(value, "a size");
@@ -100,6 +104,10 @@ impl hostcall_options {
             _ if setting == files => {
                 let files = size()?;
                 self.change_builtins(|builtins| builtins.open_files(files));
+            }
+            _ if setting == stack => {
+                let bytes = size()?;
+                self.change(|builder| builder.stack_bytes(bytes));
             }
             _ => {
                 return Err(Failure::invalid(format!(

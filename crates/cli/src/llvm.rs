@@ -21,7 +21,7 @@ pub fn start(
     options: &RunOptions,
     sender: Sender<Event>,
 ) -> Result<Started, Box<dyn Error>> {
-    let program = device.load_llvm(image, options.stack)?;
+    let program = device.load_llvm(image)?;
     if options.print_resource_usage {
         for resources in program.resources() {
             eprintln!("{resources}");

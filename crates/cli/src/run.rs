@@ -141,7 +141,6 @@ fn unusable(options: &RunOptions, program: &Program, device: &str) -> Option<Str
         given("--lines-of-workgroup", options.lines_of_workgroup.is_some(), !is_llvm),
         given("--lines-of-lane", options.lines_of_lane.is_some(), !is_llvm),
     ];
-    let stack = given("--stack", options.stack.is_some(), is_llvm || is_software);
 
     if let Some((all, one)) = options.said_twice() {
         return Some(format!("{all} and {one} say the same size twice: leave one of them away"));
@@ -172,10 +171,7 @@ fn unusable(options: &RunOptions, program: &Program, device: &str) -> Option<Str
             "{option} is for the software device, and the program would run on {device}: leave it away{or_else}"
         ));
     }
-    stack.map(|option| {
-        format!("{option} is for the software device and for programs linked with LLVM's GPU libc; {name} has on {device} \
-                 the stack that its compiler worked out: leave it away")
-    })
+    None
 }
 
 /// A program that runs.
@@ -210,14 +206,14 @@ fn open(
     if let Some(threads) = options.software.cpu_threads {
         software.threads = threads as usize;
     }
-    if let Some(bytes) = options.stack {
-        software.stack_bytes = bytes;
-    }
     let mut device = Device::builder(name)
         .software(software)
         .builtins(builtins)
         // A program may wait for its input as long as it likes.
         .server(|server| server.stall_report(Duration::MAX, |_| ()));
+    if let Some(bytes) = options.stack {
+        device = device.stack_bytes(bytes);
+    }
     if let Program::Llvm(..) = program {
         // It makes no calls by the device's own channel.
         device = device.slots(1);

@@ -129,7 +129,6 @@ fn options_that_a_run_cannot_use_are_refused() {
     let on_gpu = |option, value| refused(2, &["run", "--device", "cuda:0", option, value, package]);
     says(&on_gpu("--wave", "64"), "--wave is for the software device");
     says(&on_gpu("--cpu-threads", "2"), "--cpu-threads is for the software device");
-    says(&on_gpu("--stack", "64K"), "--stack is for the software device");
 }
 
 #[test]

@@ -17,13 +17,13 @@ pub struct Module {
     executable: hsa_executable_t,
     reader: hsa_code_object_reader_t,
     metadata: Metadata,
-    stack_bytes: u32,
+    stack_bytes: Option<u32>,
     /// What the reader reads.
     _image: Vec<u8>,
 }
 
 impl Gpu {
-    /// Loads a code object. Lanes whose needs of stack the compiler cannot know get at least `stack_bytes` bytes.
+    /// Loads a code object. Lanes that have a stack get at least `stack_bytes` bytes of it.
     ///
     /// # Errors
     /// What the runtime says, or that the code object is damaged.
@@ -31,11 +31,11 @@ impl Gpu {
         self.check()?;
         let doing = || "loading GPU code".to_owned();
         let metadata = Metadata::read(&image).map_err(|text| Error::own(doing(), text))?;
-        let stack_bytes = match stack_bytes {
-            None => STACK_BYTES,
-            Some(bytes) => u32::try_from(bytes)
-                .map_err(|_| Error::own(doing(), format!("a lane's stack cannot have {bytes} bytes")))?,
+        let narrow = |bytes| {
+            u32::try_from(bytes)
+                .map_err(|_| Error::own(doing(), format!("a lane's stack cannot have {bytes} bytes")))
         };
+        let stack_bytes = stack_bytes.map(narrow).transpose()?;
         let (runtime, functions) = (self.runtime(), &self.runtime().functions);
         let mut module = Module {
             gpu: self.clone(),
@@ -184,9 +184,11 @@ impl Module {
             name: name.to_owned(),
             object: symbol.property(&attribute::KERNEL_OBJECT)?,
             group_bytes: symbol.property(&attribute::KERNEL_GROUP_SEGMENT_SIZE)?,
-            private_bytes: match kernel.uses_dynamic_stack {
-                true => private_bytes.max(self.stack_bytes),
-                false => private_bytes,
+            private_bytes: match self.stack_bytes {
+                // Before version 5 nothing says that the compiler could not know.
+                Some(bytes) if private_bytes > 0 || kernel.uses_dynamic_stack => private_bytes.max(bytes),
+                None if kernel.uses_dynamic_stack => private_bytes.max(STACK_BYTES),
+                _ => private_bytes,
             },
             said: kernel.clone(),
             module: self.clone(),
@@ -276,9 +278,9 @@ impl Function {
         self.takes(Kind::Heap)
     }
 
-    /// Says whether it takes the address of a buffer to print to.
+    /// Says whether it takes the address of a buffer to print to, or may without saying so.
     pub fn takes_printf_buffer(&self) -> bool {
-        self.takes(Kind::PrintfBuffer)
+        self.module.metadata.has_printf_buffer || self.takes(Kind::PrintfBuffer)
     }
 
     fn takes(&self, kind: Kind) -> bool {

@@ -1,13 +1,16 @@
 //! What a code object says of its kernels: a note in MessagePack, as LLVM's AMDGPU usage guide describes it for code object
 //! versions 3 to 6.
 
-use object::Endianness;
 use object::elf::FileHeader64;
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSymbol};
 use serde::Deserialize;
 
 /// Type of the note.
 const NT_AMDGPU_METADATA: u32 = 32;
+
+/// The function of ROCm's device libraries that takes a place of the buffer that kernels print to.
+const PRINTF_ALLOC: &str = "__printf_alloc";
 
 /// Most bytes of a kernel argument segment: compilers make some thousand at most.
 const MOST_KERNARG_BYTES: u32 = 1 << 20;
@@ -17,6 +20,11 @@ const MOST_KERNARG_BYTES: u32 = 1 << 20;
 pub(crate) struct Metadata {
     #[serde(rename = "amdhsa.kernels", default)]
     pub kernels: Vec<Kernel>,
+    /// It has the function that takes a place of the buffer that kernels print to. Kernels may call it without having the
+    /// buffer among their arguments: those of OpenCL C that were linked with ROCm's device libraries by clang, which then
+    /// takes a stub of the libraries for `printf`.
+    #[serde(skip)]
+    pub has_printf_buffer: bool,
 }
 
 /// What is said of a kernel.
@@ -136,6 +144,7 @@ impl Metadata {
         let mut metadata: Self = rmp_serde::from_slice(note)
             .map_err(|error| format!("its metadata of kernels is damaged: {error}"))?;
         metadata.kernels.iter_mut().try_for_each(Kernel::check)?;
+        metadata.has_printf_buffer = has_symbol(image, PRINTF_ALLOC);
         Ok(metadata)
     }
 }
@@ -154,6 +163,12 @@ impl Kernel {
         }
         Ok(())
     }
+}
+
+/// Says whether the code object defines this symbol, as far as it has a table of symbols.
+fn has_symbol(image: &[u8], name: &str) -> bool {
+    let Ok(file) = ElfFile64::<Endianness>::parse(image) else { return false };
+    file.symbols().any(|symbol| !symbol.is_undefined() && symbol.name() == Ok(name))
 }
 
 /// Finds the note.

@@ -37,6 +37,8 @@ pub struct Error {
 pub enum FaultKind {
     /// It accessed memory that is not its own.
     Memory,
+    /// A lane accessed its stack, or its workgroup's memory, beyond the end.
+    Aperture,
     /// It came to an instruction that the GPU does not execute, or to a trap.
     Instruction,
     /// The GPU or its runtime failed, or did not say what happened.
@@ -47,9 +49,8 @@ impl FaultKind {
     /// The kind of fault for which the runtime gives a queue this status.
     pub(crate) fn of(status: hsa_status_t) -> Self {
         match status {
-            sys::HSA_STATUS_ERROR_MEMORY_FAULT | sys::HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION => {
-                Self::Memory
-            }
+            sys::HSA_STATUS_ERROR_MEMORY_FAULT => Self::Memory,
+            sys::HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION => Self::Aperture,
             sys::HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION | sys::HSA_STATUS_ERROR_EXCEPTION => Self::Instruction,
             _ => Self::Other,
         }

@@ -160,7 +160,7 @@ fn a_program_of_llvms_protocol_for_amd() {
     let sink = Sink::callback(move |_, bytes| *seen.lock().unwrap() += &String::from_utf8_lossy(bytes));
     let builtins = Builtins::builder().output(sink).build().unwrap();
     let device = Device::builder("gfx942").builtins(builtins).open().unwrap();
-    let program = device.load_llvm(folder.path().join("hello"), None).unwrap();
+    let program = device.load_llvm(folder.path().join("hello")).unwrap();
     let run = LlvmRun::new(Grid::new(1, 1)).args(["hello", "one"]);
     assert_eq!(program.run(run).unwrap(), End::Exited(2));
     device.builtins().stdio().flush().unwrap();

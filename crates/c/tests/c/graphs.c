@@ -212,6 +212,26 @@ int main(int argc, char **argv) {
     EXPECT(get(&first.called) == 2 && get(&second.called) == 2);
 
     hostcall_instance_free(&instance);
+
+    /* An instance of a fill takes a fill with any value, whatever its bytes are. */
+    for (uint64_t i = 0; i < 4; i++) {
+        const uint64_t values[4] = {5, 6, 0, UINT64_MAX};
+        works(hostcall_stream_begin_capture(stream, HOSTCALL_CAPTURE_MODE_THREAD_LOCAL, &error));
+        works(hostcall_stream_fill(stream, turn, &values[i], sizeof values[i], &error));
+        works(hostcall_stream_end_capture(stream, &graph, &error));
+        if (i == 0) {
+            instance = instance_of(&graph);
+        } else {
+            works(hostcall_instance_update(instance, graph, &error));
+            hostcall_graph_free(&graph);
+        }
+        works(hostcall_instance_launch(instance, stream, NULL, &error));
+        works(hostcall_stream_synchronize(stream, &error));
+        works(hostcall_buffer_read(turn, &reached, sizeof reached, &error));
+        EXPECT(reached == values[i]);
+    }
+
+    hostcall_instance_free(&instance);
     hostcall_condition_free(&by_function);
     for (int i = 0; i < 2; i++)
         hostcall_graph_free(&bodies[i]);

@@ -77,6 +77,7 @@ int main(int argc, char **argv) {
 
     works(hostcall_options_new("gfx942", &options, &error));
     works(hostcall_options_rocm_report(options, report, &reports, free_counts, &error));
+    works(hostcall_options_set(options, HOSTCALL_SETTING_STACK_BYTES, 64 << 10, &error));
     works(hostcall_device_open(&options, &device, &error));
     works(hostcall_stream_new(device, &stream, &error));
 

@@ -63,6 +63,7 @@ type ServerSetup = Box<dyn FnOnce(ServerBuilder) -> ServerBuilder>;
 pub struct DeviceBuilder {
     name: String,
     software: SoftwareDeviceConfig,
+    stack_bytes: Option<usize>,
     slots: Option<u32>,
     ring_entries: Option<u32>,
     area_bytes: Option<u32>,
@@ -79,6 +80,7 @@ impl DeviceBuilder {
         Self {
             name: name.to_string(),
             software: SoftwareDeviceConfig::default(),
+            stack_bytes: None,
             slots: None,
             ring_entries: None,
             area_bytes: None,
@@ -100,6 +102,14 @@ impl DeviceBuilder {
     /// Lanes of the software device's waves: 32 or 64.
     pub fn wave_size(mut self, lanes: u32) -> Self {
         self.software.wave_size = lanes;
+        self
+    }
+
+    /// Bytes of stack of each lane. On the software device it has so many, whatever its configuration says. On a GPU it has at
+    /// least so many where it has a stack at all: by itself as many as the compiler worked out, and where that cannot know
+    /// (recursion, calls through pointers) 16 KiB on AMD's GPUs and 8 KiB on NVIDIA's.
+    pub fn stack_bytes(mut self, bytes: usize) -> Self {
+        self.stack_bytes = Some(bytes);
         self
     }
 
@@ -190,7 +200,9 @@ impl DeviceBuilder {
         let (kind, index) = name.split_once(':').unwrap_or((name, "0"));
         match (kind, index.parse()) {
             ("cpu", _) if name == "cpu" => {
-                let cpu = Cpu::open(self.software.clone()).map_err(|error| unavailable(error.to_string()))?;
+                let mut software = self.software.clone();
+                software.stack_bytes = self.stack_bytes.unwrap_or(software.stack_bytes);
+                let cpu = Cpu::open(software).map_err(|error| unavailable(error.to_string()))?;
                 Ok(Arc::new(cpu))
             }
             ("cuda", Ok(index)) => Ok(Arc::new(Cuda::open(index).map_err(unavailable)?)),
@@ -220,7 +232,7 @@ impl DeviceBuilder {
             None => Builtins::builder().build().map_err(Error::Builtins)?,
         };
         let (reaper, reaper_thread) = ReaperThread::start(backend.clone())?;
-        let core = Core::new(std::mem::take(&mut self.name), backend.clone(), reaper);
+        let core = Core::new(std::mem::take(&mut self.name), backend.clone(), reaper, self.stack_bytes);
         builtins.heap().provide(Arc::new(DeviceHeap(core.clone())));
         let file_tracer = self.tracer.as_ref().filter(|tracer| tracer.has_file());
         let points_memory = file_tracer.map(|_| points_memory(&core, &layout)).transpose()?;

@@ -2,7 +2,7 @@
 
 use super::graph::Captures;
 use super::raw::RawChannels;
-use super::seam::{Backend, BackendError};
+use super::seam::{Backend, BackendError, ImageSource, Module};
 use super::staging::{Staging, StagingPool};
 use super::stream::Reaper;
 use super::uses::Order;
@@ -28,18 +28,40 @@ pub(crate) struct Core {
     /// The device was closed, or nobody has it any more: nothing is launched.
     pub closed: AtomicBool,
     staging: Arc<StagingPool>,
+    /// Bytes of stack that lanes of loaded code get at least.
+    stack_bytes: Option<usize>,
 }
 
 impl Core {
-    pub fn new(name: String, backend: Arc<dyn Backend>, reaper: Arc<Reaper>) -> Arc<Self> {
+    pub fn new(
+        name: String,
+        backend: Arc<dyn Backend>,
+        reaper: Arc<Reaper>,
+        stack_bytes: Option<usize>,
+    ) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (staging, order, captures) = (Arc::default(), Order::default(), Captures::default());
         let (raw_channels, closed) = (RawChannels::default(), AtomicBool::new(false));
-        let core =
-            Arc::new(Self { id, name, backend, order, reaper, captures, raw_channels, closed, staging });
+        let core = Arc::new(Self {
+            id,
+            name,
+            backend,
+            order,
+            reaper,
+            captures,
+            raw_channels,
+            closed,
+            staging,
+            stack_bytes,
+        });
         waiting::note_core(&core);
         core
+    }
+
+    /// Loads an image, whose lanes get as much stack as the device was opened with. May wait for running kernels.
+    pub fn load(&self, image: ImageSource<'_>) -> Result<Arc<dyn Module>, BackendError> {
+        self.backend.load(image, self.stack_bytes)
     }
 
     /// Takes pinned memory of the host for a copy in a stream's order.

@@ -290,6 +290,21 @@ pub enum LaunchRefused {
         /// The lanes asked for.
         given: [u32; 3],
     },
+    /// The kernel was compiled for smaller workgroups: AMD's compilers are told `max_flat_workgroup_size`, CUDA's launch bounds.
+    #[error(
+        "kernel {kernel} was compiled for at most {max} lanes of a workgroup ({bound}), not {lanes}: launch more, smaller \
+         workgroups, or compile it for larger ones"
+    )]
+    CompiledLanes {
+        /// The kernel.
+        kernel: String,
+        /// What says so.
+        bound: &'static str,
+        /// Most lanes.
+        max: u32,
+        /// Lanes asked for.
+        lanes: u64,
+    },
     /// The lanes need more registers than a workgroup of so many has.
     #[error(
         "a lane of kernel {kernel} needs {registers} registers, so that a workgroup has at most {max} lanes, not {lanes}"
@@ -527,6 +542,14 @@ pub enum BoundsError {
     TooLarge {
         /// How many values.
         len: usize,
+    },
+    /// The bytes that a buffer is filled with, over and over, do not end where it does.
+    #[error("a buffer of {bytes} bytes does not hold a whole number of values of {value} bytes")]
+    Fill {
+        /// Bytes of the value.
+        value: usize,
+        /// Bytes of the buffer.
+        bytes: usize,
     },
     /// Source and target of a copy overlap.
     #[error("the parts that are copied to and from overlap: copy through another buffer")]

@@ -54,10 +54,15 @@ impl Vendor {
 
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
-        let reason = error.to_string();
+        let mut reason = error.to_string();
         let kind = match error.fault {
             None => return BackendError::Driver(reason),
             Some(FaultKind::Memory) => DeviceFaultKind::Memory,
+            Some(FaultKind::Aperture) => {
+                reason += "; where it is a stack that is too small, raise the device's `stack_bytes` (`--stack` of \
+                           `hostcall run`)";
+                DeviceFaultKind::Memory
+            }
             Some(FaultKind::Instruction) => DeviceFaultKind::Instruction,
             Some(_) => DeviceFaultKind::Device,
         };

@@ -179,8 +179,7 @@ fn load(core: &Arc<Core>, name: &str, source: ImageSource<'_>) -> Result<Image, 
         });
     }
     let Calls::Hostcall(symbols) = calls else { return Err(ImageError::NoKernels { name: name.into() }) };
-    let module =
-        core.backend.load(source, None).map_err(|error| ImageError::Load { name: name.into(), error })?;
+    let module = core.load(source).map_err(|error| ImageError::Load { name: name.into(), error })?;
     let shared = Loaded { core: core.clone(), module, symbols, kernels: Mutex::default() };
     Ok(Image { shared: Arc::new(shared) })
 }

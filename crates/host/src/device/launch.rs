@@ -113,19 +113,46 @@ pub(super) fn check_code(
     if waves > u64::from(slots) {
         return Err(LaunchRefused::Slots { waves, slots });
     }
-    let (lanes, kernel) = (grid.workgroup_lanes(), || name.to_owned());
+    let lanes = grid.workgroup_lanes();
     if max_lanes != 0 && lanes > max_lanes {
-        return Err(LaunchRefused::KernelLanes { kernel: kernel(), lanes, max: max_lanes });
+        return Err(LaunchRefused::KernelLanes { kernel: name.to_owned(), lanes, max: max_lanes });
     }
-    if lanes > u64::from(limits.max_lanes) {
-        let (registers, max) = (limits.registers.unwrap_or(0), limits.max_lanes);
-        return Err(LaunchRefused::Registers { kernel: kernel(), registers, max, lanes });
-    }
+    check_lanes(properties.kind, name, limits, lanes)?;
     if bytes > limits.max_dynamic_workgroup_bytes {
         let (bytes, max) = (bytes.into(), limits.max_dynamic_workgroup_bytes);
         return Err(LaunchRefused::WorkgroupMemory { bytes, max });
     }
     Ok(())
+}
+
+/// Refuses a workgroup of more lanes than the code can have.
+pub(super) fn check_lanes(
+    kind: DeviceKind,
+    name: &str,
+    limits: &KernelLimits,
+    lanes: u64,
+) -> Result<(), LaunchRefused> {
+    /// NVIDIA's registers of a workgroup, the unit in which lanes have them, and that of lanes.
+    const REGISTERS: u32 = 64 << 10;
+    const REGISTERS_STEP: u32 = 8;
+    const LANES_STEP: u32 = 32;
+    let (max, kernel) = (limits.max_lanes, name.to_owned());
+    if lanes <= u64::from(max) {
+        return Ok(());
+    }
+    let registers = limits.registers.unwrap_or(0);
+    // The driver gives one number for both bounds.
+    let needed = registers.next_multiple_of(REGISTERS_STEP).saturating_mul(max.saturating_add(LANES_STEP));
+    Err(match kind {
+        DeviceKind::Nvidia if needed > REGISTERS => {
+            LaunchRefused::Registers { kernel, registers, max, lanes }
+        }
+        DeviceKind::Nvidia => LaunchRefused::CompiledLanes { kernel, bound: "its launch bounds", max, lanes },
+        DeviceKind::Amd => {
+            LaunchRefused::CompiledLanes { kernel, bound: "max_flat_workgroup_size", max, lanes }
+        }
+        DeviceKind::Software => LaunchRefused::LargeWorkgroup { lanes, max },
+    })
 }
 
 pub(super) fn enqueue<P>(
@@ -279,4 +306,37 @@ fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
         *to = word.to_le_bytes();
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_bounds_a_workgroup_s_lanes_is_named() {
+        let limits = |registers, max_lanes| KernelLimits {
+            registers: Some(registers),
+            stack_bytes: 0,
+            workgroup_bytes: 0,
+            max_lanes,
+            max_dynamic_workgroup_bytes: 0,
+        };
+        let refused = |kind, registers, max| {
+            let refused = check_lanes(kind, "k", &limits(registers, max), 1024).unwrap_err().to_string();
+            assert_eq!(check_lanes(kind, "k", &limits(registers, max), max.into()), Ok(()));
+            refused
+        };
+        let compiled = |bound| {
+            format!(
+                "kernel k was compiled for at most 64 lanes of a workgroup ({bound}), not 1024: launch more, smaller \
+                 workgroups, or compile it for larger ones"
+            )
+        };
+        assert_eq!(refused(DeviceKind::Amd, 2, 64), compiled("max_flat_workgroup_size"));
+        assert_eq!(refused(DeviceKind::Nvidia, 16, 64), compiled("its launch bounds"));
+        assert_eq!(
+            refused(DeviceKind::Nvidia, 100, 608),
+            "a lane of kernel k needs 100 registers, so that a workgroup has at most 608 lanes, not 1024"
+        );
+    }
 }

@@ -27,12 +27,16 @@ pub(super) fn check_write<T: Plain + Copy>(
 ) -> Result<Checked, Error> {
     core.check_own(&to.allocation.core, "the buffer")?;
     to.check_len(values.len())?;
-    let bytes = bytes_of(values);
+    let what = write(core, to, bytes_of(values))?;
+    Ok(Checked { kind: NodeKind::Write, what, wanted: vec![to.wanted(Access::Write)] })
+}
+
+/// A copy of bytes, as many as the buffer has, which are taken at once.
+fn write<T: Plain>(core: &Core, to: &DeviceBuffer<T>, bytes: &[u8]) -> Result<Transfer, Error> {
     let from = core.staging(bytes.len())?;
     // SAFETY: as many bytes lie there, which nobody else has.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from.host_address().as_ptr(), bytes.len()) };
-    let what = Transfer::Write { to: to.address(), from: Arc::new(from), bytes: bytes.len() };
-    Ok(Checked { kind: NodeKind::Write, what, wanted: vec![to.wanted(Access::Write)] })
+    Ok(Transfer::Write { to: to.address(), from: Arc::new(from), bytes: bytes.len() })
 }
 
 /// A copy within the device.
@@ -58,14 +62,26 @@ pub(super) fn check_fill<T: Plain + Copy>(
     buffer: &DeviceBuffer<T>,
     value: T,
 ) -> Result<Checked, Error> {
+    check_fill_bytes(core, buffer, bytes_of(std::slice::from_ref(&value)))
+}
+
+/// A fill with the bytes of a value, of which the buffer holds a whole number.
+pub(super) fn check_fill_bytes<T: Plain>(
+    core: &Core,
+    buffer: &DeviceBuffer<T>,
+    value: &[u8],
+) -> Result<Checked, Error> {
     core.check_own(&buffer.allocation.core, "the buffer")?;
-    let pattern = shortest_pattern(bytes_of(std::slice::from_ref(&value)));
-    if pattern.len() > 4 {
-        let written = check_write(core, buffer, &vec![value; buffer.len()])?;
-        return Ok(Checked { kind: NodeKind::Fill, ..written });
+    let (pattern, bytes) = (shortest_pattern(value), buffer.bytes().len());
+    let count = bytes / pattern.len().max(1);
+    if count * pattern.len() != bytes {
+        return Err(BoundsError::Fill { value: value.len(), bytes }.into());
     }
-    let count = buffer.bytes().len() / pattern.len().max(1);
-    let what = Transfer::Fill { to: buffer.address(), pattern: pattern.to_vec(), count };
+    let what = match pattern.len() {
+        // What devices fill with.
+        ..=4 => Transfer::Fill { to: buffer.address(), pattern: pattern.to_vec(), count },
+        _ => write(core, buffer, &pattern.repeat(count))?,
+    };
     Ok(Checked { kind: NodeKind::Fill, what, wanted: vec![buffer.wanted(Access::Write)] })
 }
 

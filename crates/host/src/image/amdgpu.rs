@@ -44,6 +44,22 @@ const PROCESSORS: &[(u32, &str)] = &[
     (0x58, "gfx1153"),
     (0x59, "gfx12-generic"),
     (0x5a, "gfx1251"),
+    (0x5b, "gfx12-5-generic"),
+    (0x5f, "gfx9-4-generic"),
+];
+
+/// Targets whose code runs on several processors, with these processors.
+const GENERIC: &[(&str, &[&str])] = &[
+    ("gfx9-generic", &["gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"]),
+    ("gfx9-4-generic", &["gfx940", "gfx941", "gfx942", "gfx950"]),
+    ("gfx10-1-generic", &["gfx1010", "gfx1011", "gfx1012", "gfx1013"]),
+    ("gfx10-3-generic", &["gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"]),
+    (
+        "gfx11-generic",
+        &["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"],
+    ),
+    ("gfx12-generic", &["gfx1200", "gfx1201"]),
+    ("gfx12-5-generic", &["gfx1250", "gfx1251"]),
 ];
 
 /// The name of the processor that a code object with these flags is for.
@@ -52,5 +68,27 @@ pub(super) fn processor(flags: u32) -> String {
     match PROCESSORS.iter().find(|(known, _)| *known == code) {
         Some((_, name)) => (*name).to_owned(),
         None => format!("an unknown kind, {code:#x}"),
+    }
+}
+
+/// Returns the processors that code for a generic target runs on; `None` for the name of a processor.
+pub(super) fn processors_of(target: &str) -> Option<&'static [&'static str]> {
+    GENERIC.iter().find(|(generic, _)| *generic == target).map(|(_, processors)| *processors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generic_targets_are_processors_of_the_table() {
+        let is_known = |name: &str| PROCESSORS.iter().any(|(_, known)| *known == name);
+        for (generic, processors) in GENERIC {
+            assert!(is_known(generic) && processors.iter().all(|processor| is_known(processor)), "{generic}");
+        }
+        for (_, name) in PROCESSORS {
+            assert_eq!(name.ends_with("-generic"), processors_of(name).is_some(), "{name}");
+        }
+        assert_eq!(processor(0x0100_055f), "gfx9-4-generic");
     }
 }

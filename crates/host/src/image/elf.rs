@@ -2,8 +2,13 @@
 
 use super::symbols::calls;
 use super::{ComputeCapability, ImageInfo, NotAnImage, Target, amdgpu};
-use object::elf::{EM_AMDGPU, EM_CUDA, ET_DYN, ET_REL, FileHeader64, PT_INTERP, ProgramHeader64};
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::elf::{
+    DT_GNU_HASH, DT_HASH, DT_STRSZ, DT_STRTAB, DT_SYMTAB, EM_AMDGPU, EM_CUDA, ET_DYN, ET_REL, FileHeader64,
+    PT_INTERP, PT_LOAD, ProgramHeader64, Sym64,
+};
+use object::pod::slice_from_bytes;
+use object::read::StringTable;
+use object::read::elf::{Dyn, ElfFile64, FileHeader, GnuHashTable, HashTable, ProgramHeader, Sym};
 use object::{LittleEndian, Object, ObjectSymbol};
 
 /// `e_machine` of this process's own shared objects.
@@ -29,17 +34,55 @@ pub(super) fn identify(bytes: &[u8]) -> Result<ImageInfo, NotAnImage> {
         return Err(NotAnImage::Object);
     }
     let file = ElfFile64::<LittleEndian>::parse(bytes).map_err(|_| NotAnImage::Damaged)?;
-    // The dynamic symbols are among the others, unless those were stripped.
-    let is_stripped = file.symbols().next().is_none();
-    let symbols = file.symbols().chain(file.dynamic_symbols().filter(|_| is_stripped));
-    let defined = symbols.filter(|symbol| !symbol.is_undefined());
-    let calls = calls(defined.filter_map(|symbol| Some((symbol.name().ok()?, symbol.size()))));
+    let defined = file.symbols().filter(|symbol| !symbol.is_undefined());
+    let mut symbols: Vec<_> =
+        defined.filter_map(|symbol| Some((symbol.name().ok()?, symbol.size()))).collect();
+    if symbols.is_empty() {
+        // The dynamic symbols are among the others, unless those were stripped.
+        symbols = dynamic_symbols(bytes, file.elf_program_headers()).unwrap_or_default();
+    }
+    let calls = calls(symbols);
     // Most programs of the host are shared objects too, which name their interpreter.
     let interpreter = |header: &ProgramHeader64<LittleEndian>| header.p_type(endian) == PT_INTERP;
     if target == Target::Software && file.elf_program_headers().iter().any(interpreter) {
         return Err(NotAnImage::HostProgram);
     }
     Ok(ImageInfo { target, calls })
+}
+
+/// Returns names and sizes of the dynamic symbols that are defined, as what loads the file finds them: by its segments alone.
+/// `None` if the file has none, or they lie outside of it.
+fn dynamic_symbols<'a>(
+    bytes: &'a [u8],
+    headers: &[ProgramHeader64<LittleEndian>],
+) -> Option<Vec<(&'a str, u64)>> {
+    const LITTLE: LittleEndian = LittleEndian;
+    let dynamic = headers.iter().find_map(|header| header.dynamic(LITTLE, bytes).ok().flatten())?;
+    // The bytes from an address on, to the end of its segment.
+    let loaded = |tag: u32| -> Option<&'a [u8]> {
+        let entry = dynamic.iter().find(|entry| entry.tag32(LITTLE) == Some(tag))?;
+        headers.iter().filter(|header| header.p_type(LITTLE) == PT_LOAD).find_map(|header| {
+            let offset = entry.d_val(LITTLE).checked_sub(header.p_vaddr(LITTLE))?;
+            header.data(LITTLE, bytes).ok()?.get(usize::try_from(offset).ok()?..)
+        })
+    };
+    let count = match loaded(DT_HASH) {
+        Some(hash) => {
+            HashTable::<FileHeader64<LittleEndian>>::parse(LITTLE, hash).ok()?.symbol_table_length()
+        }
+        None => GnuHashTable::<FileHeader64<LittleEndian>>::parse(LITTLE, loaded(DT_GNU_HASH)?)
+            .ok()?
+            .symbol_table_length(LITTLE)?,
+    };
+    let (symbols, _) = slice_from_bytes::<Sym64<LittleEndian>>(loaded(DT_SYMTAB)?, count as usize).ok()?;
+    let names_bytes = dynamic.iter().find(|entry| entry.tag32(LITTLE) == Some(DT_STRSZ))?.d_val(LITTLE);
+    let names = loaded(DT_STRTAB)?.get(..usize::try_from(names_bytes).ok()?)?;
+    let names = StringTable::new(names, 0, names_bytes);
+    let defined = symbols.iter().filter(|symbol| !symbol.is_undefined(LITTLE));
+    let named = defined.filter_map(|symbol| {
+        Some((std::str::from_utf8(symbol.name(LITTLE, names).ok()?).ok()?, symbol.st_size(LITTLE)))
+    });
+    Some(named.collect())
 }
 
 /// Why the header is none of a 64-bit little-endian file.

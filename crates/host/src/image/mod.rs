@@ -32,7 +32,7 @@ pub enum Target {
     Ptx(ComputeCapability, PtxScope),
     /// NVIDIA GPUs of this compute capability: a cubin.
     Cubin(ComputeCapability),
-    /// AMD GPUs of this processor, such as `gfx90a`.
+    /// AMD GPUs of this processor, such as `gfx90a`, or of the processors of a generic target, such as `gfx9-4-generic`.
     Amd(String),
 }
 
@@ -123,10 +123,12 @@ impl Target {
     }
 
     /// Orders targets whose code one device runs: the greater one uses more of what the device can do. Finished code comes
-    /// before code that the driver compiles, and of that the one that runs on fewer.
+    /// before code that the driver compiles, and of that the one that runs on fewer; code for one AMD processor comes before
+    /// code for several.
     pub(crate) fn rank(&self) -> (Option<ComputeCapability>, bool, PtxScope) {
         match self {
-            Target::Software | Target::Amd(_) => (None, false, PtxScope::default()),
+            Target::Software => (None, false, PtxScope::default()),
+            Target::Amd(name) => (None, amdgpu::processors_of(name).is_none(), PtxScope::default()),
             Target::Ptx(capability, scope) => (Some(*capability), false, *scope),
             Target::Cubin(capability) => (Some(*capability), true, PtxScope::default()),
         }
@@ -136,7 +138,10 @@ impl Target {
     pub fn runs_on(&self, target: &str) -> bool {
         match self {
             Target::Software => target == "cpu",
-            Target::Amd(processor) => target == processor,
+            Target::Amd(processor) => match amdgpu::processors_of(processor) {
+                Some(processors) => processors.contains(&target),
+                None => target == processor,
+            },
             Target::Ptx(least, scope) => ComputeCapability::of_name(target).is_some_and(|has| match scope {
                 PtxScope::Later => has >= *least,
                 PtxScope::Family => has.is_of_family(*least),
@@ -253,6 +258,22 @@ mod tests {
         assert_eq!(capability("sm_90a").to_string(), "sm_90");
         assert_eq!(capability("sm_121"), ComputeCapability { major: 12, minor: 1 });
         assert!(Target::Software.runs_on("cpu") && !Target::Software.runs_on("sm_90"));
+    }
+
+    #[test]
+    fn generic_code_runs_on_its_processors() {
+        let amd = |name: &str| Target::Amd(name.into());
+        for (target, runs) in [
+            ("gfx9-4-generic", &["gfx942", "gfx950"][..]),
+            ("gfx942", &["gfx942"]),
+            ("gfx9-generic", &["gfx900"]),
+            ("gfx11-generic", &["gfx1100"]),
+        ] {
+            for device in ["gfx900", "gfx90a", "gfx942", "gfx950", "gfx1100", "sm_90", "cpu"] {
+                assert_eq!(amd(target).runs_on(device), runs.contains(&device), "{target} on {device}");
+            }
+        }
+        assert!(amd("gfx942").rank() > amd("gfx9-4-generic").rank());
     }
 
     #[test]

@@ -199,6 +199,34 @@ fn arguments_are_set_and_graphs_updated() {
     assert!(matches!(instance.launch(&stream), Err(Error::Closed)));
 }
 
+/// Devices fill with short patterns alone: other values are written. Updates tell by what was asked for.
+#[test]
+fn instances_take_fills_writes_and_copies_of_any_values() {
+    let (device, stream, _) = open();
+    let [a, b] = [(); 2].map(|()| device.alloc_zeroed::<u64>(4).unwrap());
+    let bytes = device.alloc_zeroed::<u8>(24).unwrap();
+    let build = |value: u64| {
+        let graph = stream.capture(LOCAL, |stream| {
+            stream.fill(&a, value)?;
+            stream.write(&b.part(..2)?, &[value; 2])?;
+            stream.copy(&b.part(2..)?, &b.part(..2)?)?;
+            stream.fill_bytes(&bytes, &value.to_ne_bytes())
+        });
+        graph.unwrap()
+    };
+    let instance = build(5).instantiate().unwrap();
+    for value in
+        [6, 0, u64::MAX, 0x0101_0101_0101_0101, 0x0001_0001_0001_0001, 1 << 40, 0x0000_0007_0000_0007, 5]
+    {
+        instance.try_update(&build(value)).unwrap();
+        instance.launch(&stream).unwrap();
+        assert_eq!((a.read().unwrap(), b.read().unwrap()), (vec![value; 4], vec![value; 4]), "{value:#x}");
+        assert_eq!(bytes.read().unwrap(), value.to_ne_bytes().repeat(3), "{value:#x}");
+    }
+    let refused = stream.fill_bytes(&bytes, &[1, 2, 3, 4, 5]).unwrap_err().to_string();
+    assert_eq!(refused, "a buffer of 24 bytes does not hold a whole number of values of 5 bytes");
+}
+
 /// Kernels of other paths or of other parameters are other kernels, whatever they are called.
 #[test]
 fn updates_tell_kernels_of_one_name_apart() {

@@ -33,29 +33,40 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Returns a file of kernels as a code object of this version, which the first test that wants it compiles.
+/// Returns a file of kernels as a code object of this version for gfx942, which the first test that wants it compiles.
 pub fn compile(source: &'static str, version: u32, level: &'static str) -> Vec<u8> {
-    type Compiled = HashMap<(&'static str, u32, &'static str), Arc<OnceLock<Vec<u8>>>>;
+    compile_for("gfx942", source, version, level)
+}
+
+/// Returns a file of kernels as a code object of this version for this target.
+pub fn compile_for(target: &'static str, source: &'static str, version: u32, level: &'static str) -> Vec<u8> {
+    type Compiled = HashMap<(&'static str, &'static str, u32, &'static str), Arc<OnceLock<Vec<u8>>>>;
     static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
-    let place = COMPILED.lock().unwrap().entry((source, version, level)).or_default().clone();
-    place.get_or_init(|| compile_now(source, version, level)).clone()
+    let place = COMPILED.lock().unwrap().entry((target, source, version, level)).or_default().clone();
+    place.get_or_init(|| compile_now(target, source, version, level)).clone()
 }
 
 /// Compiles a file of kernels.
-fn compile_now(source: &str, version: u32, level: &str) -> Vec<u8> {
-    let name = format!("{source}-{version}{level}-{}", std::process::id());
+fn compile_now(target: &str, source: &str, version: u32, level: &str) -> Vec<u8> {
+    let name = format!("{source}-{target}-{version}{level}-{}", std::process::id());
     let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut clang = Command::new("clang-22");
     let libraries = match source.ends_with(".cl") {
         true => {
-            clang.args(["-x", "cl", "-cl-std=CL2.0", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx942"]);
+            clang.args([
+                "-x",
+                "cl",
+                "-cl-std=CL2.0",
+                "--target=amdgcn-amd-amdhsa",
+                &format!("-mcpu={target}"),
+            ]);
             ["opencl", "ockl"]
         }
         false => {
             clang.args([
                 "-x",
                 "hip",
-                "--offload-arch=gfx942",
+                &format!("--offload-arch={target}"),
                 "--cuda-device-only",
                 "--no-gpu-bundle-output",
             ]);

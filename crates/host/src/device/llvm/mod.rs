@@ -17,8 +17,9 @@ pub use client::LlvmClient;
 use code::{Code, ProgramKernel};
 pub use error::ProgramError;
 
-use super::error::{ImageError, LaunchRefused};
+use super::error::ImageError;
 use super::images::read_image;
+use super::launch::check_lanes;
 use super::seam::{ImageSource, Memory, Module};
 use super::{Device, Error, Grid, LaunchFailure, Stream};
 use crate::image::{self, Calls, ImageInfo, NotAnImage};
@@ -168,16 +169,11 @@ impl LlvmRun {
 }
 
 impl Device {
-    /// Loads a program that was linked with LLVM's GPU libc. Lanes get stacks of at least `stack_bytes` bytes, if
-    /// it is given.
+    /// Loads a program that was linked with LLVM's GPU libc.
     ///
     /// # Errors
     /// When it is no such program, was built for another device, or the device runs none.
-    pub fn load_llvm(
-        &self,
-        program: impl AsRef<Path>,
-        stack_bytes: Option<usize>,
-    ) -> Result<LlvmProgram, Error> {
+    pub fn load_llvm(&self, program: impl AsRef<Path>) -> Result<LlvmProgram, Error> {
         let core = &self.inner.core;
         let (path, bytes) = read_image(program.as_ref())?;
         let name = || program.as_ref().display().to_string();
@@ -196,8 +192,7 @@ impl Device {
             );
         }
         let module = core
-            .backend
-            .load(ImageSource::File { path: &path, bytes: &bytes }, stack_bytes)
+            .load(ImageSource::File { path: &path, bytes: &bytes })
             .map_err(|error| Error::from(ImageError::Load { name: name(), error }))?;
         LlvmProgram::new(self.clone(), symbols, module)
     }
@@ -242,12 +237,8 @@ impl LlvmProgram {
     /// ([`LaunchFailure::Port`]), whose lanes go on waiting for it; others when the program cannot be started.
     pub fn run(self, mut run: LlvmRun) -> Result<End, Error> {
         run.grid.check(self.device.properties())?;
-        let (lanes, start) = (run.grid.workgroup_lanes(), &self.kernels[1]);
-        if lanes > u64::from(start.limits().max_lanes) {
-            let (registers, max) = (start.limits().registers.unwrap_or(0), start.limits().max_lanes);
-            let kernel = start.name.to_owned();
-            return Err(LaunchRefused::Registers { kernel, registers, max, lanes }.into());
-        }
+        let (kind, start) = (self.device.properties().kind, &self.kernels[1]);
+        check_lanes(kind, start.name, &start.limits(), run.grid.workgroup_lanes())?;
         let (events, happened) = mpsc::channel();
         let memory = self.port_memory(run.ports)?;
         let trace = self.device.inner.traced.as_ref().map(|traced| traced.source("llvm"));

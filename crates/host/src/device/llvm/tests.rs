@@ -614,7 +614,7 @@ fn failures_are_told() {
     let path = tempfile::NamedTempFile::new().unwrap();
     let refused = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
-        device.load_llvm(&path, None).err().expect("no program").to_string()
+        device.load_llvm(&path).err().expect("no program").to_string()
     };
     assert!(refused(b"text").contains("no program that was linked with LLVM's GPU libc"));
     let ptx = ".version 7.8\n.target sm_90\n.visible .entry _begin(\n.visible .entry _start(\n";

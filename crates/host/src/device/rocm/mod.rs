@@ -155,7 +155,7 @@ impl Device {
             }
             Calls::Unknown => {}
         }
-        let module = self.inner.core.backend.load(source, None);
+        let module = self.inner.core.load(source);
         let module = module.map_err(|error| ImageError::Load { name: name.into(), error })?;
         Ok(CodeObject { device: Arc::downgrade(&self.inner), module, version })
     }

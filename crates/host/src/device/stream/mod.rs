@@ -156,6 +156,15 @@ impl Stream {
         self.transfer(capture, transfer::check_fill(self.core(), buffer, value)?)
     }
 
+    /// Sets a buffer to the bytes of a value, over and over, in the stream's order.
+    ///
+    /// # Errors
+    /// As for [`Stream::fill`], and when the buffer does not hold a whole number of such values.
+    pub fn fill_bytes(&self, buffer: &DeviceBuffer<u8>, value: &[u8]) -> Result<(), Error> {
+        let capture = self.capture_for("fill")?;
+        self.transfer(capture, transfer::check_fill_bytes(self.core(), buffer, value)?)
+    }
+
     /// Calls a function on the host when all work so far is done; later work waits until it has returned. It runs on a
     /// thread of hostcall's, of which a device has up to 64. It may use the device, but not wait for this stream. If it
     /// panics, [`Stream::synchronize`] tells.
