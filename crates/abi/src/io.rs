@@ -74,22 +74,38 @@ impl Error {
     }
 }
 
-/// What the commonest `errno`s of Linux say.
+/// What the `errno`s of Linux say that operations on files and streams end with.
 fn os_error(code: i32) -> Option<&'static str> {
     Some(match code {
+        4 => "a signal came first",
         5 => "input or output failed",
+        6 => "there is no such device, or nobody reads the pipe",
         9 => "the file was opened for reading or writing alone",
+        11 => "it would have to wait",
+        12 => "there is no memory left",
+        16 => "it is in use",
         17 => "it exists already",
+        18 => "the two paths are of different file systems",
+        19 => "there is no such device",
         20 => "a part of the path is no directory",
         21 => "it is a directory",
+        25 => "the device does not do this",
         26 => "the file is a program that runs",
         27 => "the file is too large",
         28 => "no space is left on the device",
+        29 => "a pipe has no positions",
         30 => "the file system is read-only",
+        31 => "it has too many links",
         32 => "nobody reads the pipe any more",
         36 => "the file's name is too long",
+        37 => "there are no locks left",
+        38 | 95 => "the file system does not do this",
         39 => "the directory is not empty",
         40 => "too many symbolic links follow each other",
+        75 => "the number is too large for the file system",
+        104 => "the other end closed the connection",
+        110 => "it took too long",
+        116 => "the file is not there any more",
         122 => "the user's share of the disk is full",
         _ => return None,
     })
@@ -179,6 +195,7 @@ mod tests {
     fn common_errors_of_the_system_are_named() {
         let text = |code| Error::Os(code).to_string();
         assert_eq!(text(28), "the host's operating system reported error 28: no space is left on the device");
+        assert_eq!(text(16), "the host's operating system reported error 16: it is in use");
         assert_eq!(text(-99), "the host's operating system reported error -99");
         let unwrapped = |code| format!("{:?}", Error::Os(code));
         assert_eq!(unwrapped(28), "Os(28: no space is left on the device)");
