@@ -1,5 +1,6 @@
 //! Files of the host, below the directory that it opened to kernels. A path is text, or bytes, as the host's system has
-//! them.
+//! them. Functions have the names that they have in `std::fs`, but for [`remove`] of a file; where these give back text or a
+//! list, kernels without a heap pass a buffer ([`read_dir_into`], [`canonicalize`]). Nothing makes links here.
 //!
 //! A [`File`] closes when it is dropped. Its [`Handle`] may be copied to other lanes, which then use the file
 //! together: with [`Handle::read_at`] and [`Handle::write_at`] they do not depend on each other.
@@ -19,6 +20,8 @@
 //! }
 //! ```
 
+mod folders;
+
 use crate::services::{Files, open_flags};
 use core::ops::Deref;
 use hostcall_abi::schema;
@@ -26,6 +29,7 @@ use hostcall_abi::wire::Wire;
 
 pub use crate::io::{Error, Result};
 pub use crate::map::Map;
+pub use folders::*;
 
 /// Bytes that one call writes at most: less than any server takes in a message unless it is told otherwise.
 const MAX_WRITE_BYTES: usize = 16 << 20;

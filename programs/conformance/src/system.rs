@@ -4,7 +4,7 @@ use crate::services::Echo;
 use alloc::vec;
 use core::alloc::Layout;
 use core::time::Duration;
-use hostcall_device::fs::{self, File, OpenOptions, SeekFrom};
+use hostcall_device::fs::{self, File, FileType, OpenOptions, SeekFrom};
 use hostcall_device::io::{self, Error};
 use hostcall_device::time::Instant;
 use hostcall_device::{Global, Lane, env, heap, kernel, process, time};
@@ -68,6 +68,45 @@ pub fn system_files(lane: &Lane, out: &[Global<u64>]) {
     }
     assert!(matches!(File::open("../secret"), Err(Error::OutsideDir)));
     assert!(matches!(File::open("/etc/passwd"), Err(Error::OutsideDir | Error::NotFound)));
+    out[id as usize].set(id + 1);
+}
+
+/// Each lane works in a folder of its own, which every second one leaves.
+#[kernel]
+pub fn system_folders(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let mut name_of = [0; 24];
+    let folder = name(&mut name_of, "folder-", id).as_bytes();
+    let [inner, a, b, back] = ["/in", "/in/a", "/b", "/in/../b"].map(|end| [folder, end.as_bytes()].concat());
+
+    assert_eq!(fs::exists(folder), Ok(false));
+    fs::create_dir_all(&inner).unwrap();
+    fs::create_dir_all(&inner).unwrap();
+    assert_eq!(fs::create_dir(&inner), Err(Error::AlreadyExists));
+    fs::write(&a, &[7; 300]).unwrap();
+    assert_eq!(fs::copy(&a, &b), Ok(300));
+    assert_eq!(fs::copy(&b, &b), Err(Error::InvalidInput));
+    fs::set_permissions(&b, 0o600).unwrap();
+    let of_path = fs::metadata(&b).unwrap();
+    assert!(
+        of_path.is_file() && of_path.len() == 300 && of_path.mode() == 0o600 && of_path.modified_ns() > 0
+    );
+    assert_eq!(File::open(&b).unwrap().metadata(), Ok(of_path));
+    assert!(fs::symlink_metadata(&inner).unwrap().is_dir());
+
+    let mut buffer = [0; 64];
+    let mut entries = fs::read_dir_into(folder, &mut buffer).unwrap();
+    let mut next = || entries.next().map(|entry| (entry.name(), entry.file_type()));
+    assert_eq!(next(), Some((&b"b"[..], FileType::File)));
+    assert_eq!(next(), Some((&b"in"[..], FileType::Dir)));
+    assert_eq!(next(), None);
+    assert!(fs::read_dir_into(folder, &mut buffer[..5]).is_err());
+    assert_eq!(fs::read_dir(&inner).unwrap().entries().count(), 1);
+    assert_eq!(fs::canonicalize(&back, &mut buffer), Ok(&b[..]));
+    assert_eq!(fs::metadata("..").err(), Some(Error::OutsideDir));
+    if id.is_multiple_of(2) {
+        fs::remove_dir_all(folder).unwrap();
+    }
     out[id as usize].set(id + 1);
 }
 

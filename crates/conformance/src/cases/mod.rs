@@ -78,7 +78,7 @@ cases! {
     print: types owned by_device generic order origins outputs while_running;
     foreign: records apart bytes dropped left_open;
     points: said;
-    system: files maps environment stdin heap heap_leaks exit;
+    system: files folders maps environment stdin heap heap_leaks exit;
     panics: kinds one_of_many null_write fault_beside_calls;
     waves: operations reduction numbers_of_waves spinning spinning_for_ever;
     workgroups: arrays together histogram in_turn missing;

@@ -24,6 +24,16 @@ pub fn files(context: &Context) -> Outcome {
     Ok(())
 }
 
+pub fn folders(context: &Context) -> Outcome {
+    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let session = context.open_with(|builtins| builtins.dir(dir.path()), |device| device)?;
+    session.all_done(system_folders, Grid::new(2, 40))?;
+    let left: Result<Vec<_>, _> = fs::read_dir(dir.path()).map_err(|error| error.to_string())?.collect();
+    same!(left.map_err(|error| error.to_string())?.len(), 40);
+    same!(fs::read(dir.path().join("folder-7/b")).map_err(|error| error.to_string())?, [7; 300]);
+    Ok(())
+}
+
 pub fn maps(context: &Context) -> Outcome {
     const LEN: u64 = 300_003;
     let grid = Grid::new(2, 40);

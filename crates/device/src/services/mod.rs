@@ -4,6 +4,7 @@
 mod clock;
 mod environment;
 mod files;
+mod folders;
 mod heap;
 mod stdio;
 mod trace;
@@ -11,6 +12,7 @@ mod trace;
 pub use clock::*;
 pub use environment::*;
 pub use files::*;
+pub use folders::*;
 pub use heap::*;
 pub use stdio::*;
 pub use trace::*;

@@ -76,6 +76,8 @@ impl Builtins {
             Handler::inline(device::Environment::serve(SharedHandler(self.environment.clone()))),
             Handler::inline(device::Heap::serve(heap::HeapService(self.heap.clone()))),
             Handler::blocking(files::QuickFiles::serve(self.files.clone())).on(Threads::Builtins),
+            Handler::blocking(device::Folders::serve(SharedHandler(self.files.clone())))
+                .on(Threads::Builtins),
             Handler::blocking(device::Stdin::serve(SharedHandler(self.stdio.clone()))).on(Threads::Input),
             Handler::blocking(device::Stdout::serve(SharedHandler(self.stdio.clone()))).on(Threads::Output),
         ]

@@ -5,6 +5,7 @@
 //! go to: while the system has one thread write, the other gets into its cache what it writes next.
 
 mod bound;
+mod folders;
 mod mapping;
 mod quick;
 mod root;

@@ -5,9 +5,37 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions};
 use hostcall_abi::status::CallError;
 use hostcall_device::io::Error;
-use hostcall_device::services::open_flags;
+use hostcall_device::services::{file_kinds, open_flags};
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// One operation by either library: on the directory, or on all that the process reaches.
+macro_rules! on {
+    ($root:expr, $path:ident, |$dir:ident, $inside:ident| $of_dir:expr, $of_all:expr) => {
+        match $root {
+            Root::Dir { dir: $dir, names } => {
+                let $inside = Root::inside(names, $path)?;
+                $of_dir
+            }
+            Root::Everything => $of_all,
+        }
+        .map_err(path_status)
+    };
+}
+
+/// The kind of a file, by its type of either library.
+macro_rules! kind_of {
+    ($file_type:expr) => {
+        match $file_type {
+            kind if kind.is_file() => file_kinds::FILE,
+            kind if kind.is_dir() => file_kinds::DIR,
+            kind if kind.is_symlink() => file_kinds::SYMLINK,
+            _ => file_kinds::OTHER,
+        }
+    };
+}
 
 /// What kernels' paths are relative to.
 pub(crate) enum Root {
@@ -69,11 +97,7 @@ impl Root {
     }
 
     pub fn remove(&self, path: &Path) -> Result<(), CallError> {
-        match self {
-            Root::Dir { dir, names } => dir.remove_file(Self::inside(names, path)?),
-            Root::Everything => std::fs::remove_file(path),
-        }
-        .map_err(path_status)
+        on!(self, path, |dir, path| dir.remove_file(path), std::fs::remove_file(path))
     }
 
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), CallError> {
@@ -84,20 +108,116 @@ impl Root {
         .map_err(path_status)
     }
 
-    pub fn create_dir(&self, path: &Path) -> Result<(), CallError> {
+    pub fn copy(&self, from: &Path, to: &Path) -> Result<u64, CallError> {
         match self {
-            Root::Dir { dir, names } => dir.create_dir(Self::inside(names, path)?),
-            Root::Everything => std::fs::create_dir(path),
+            Root::Dir { dir, names } => dir.copy(Self::inside(names, from)?, dir, Self::inside(names, to)?),
+            Root::Everything => std::fs::copy(from, to),
         }
         .map_err(path_status)
     }
 
+    pub fn create_dir(&self, path: &Path) -> Result<(), CallError> {
+        on!(self, path, |dir, path| dir.create_dir(path), std::fs::create_dir(path))
+    }
+
+    pub fn create_dir_all(&self, path: &Path) -> Result<(), CallError> {
+        on!(self, path, |dir, path| dir.create_dir_all(path), std::fs::create_dir_all(path))
+    }
+
     pub fn remove_dir(&self, path: &Path) -> Result<(), CallError> {
-        match self {
-            Root::Dir { dir, names } => dir.remove_dir(Self::inside(names, path)?),
-            Root::Everything => std::fs::remove_dir(path),
+        on!(self, path, |dir, path| dir.remove_dir(path), std::fs::remove_dir(path))
+    }
+
+    pub fn remove_dir_all(&self, path: &Path) -> Result<(), CallError> {
+        on!(self, path, |dir, path| dir.remove_dir_all(path), std::fs::remove_dir_all(path))
+    }
+
+    pub fn set_permissions(&self, path: &Path, mode: u32) -> Result<(), CallError> {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        on!(
+            self,
+            path,
+            |dir, path| dir.set_permissions(path, cap_std::fs::Permissions::from_std(permissions)),
+            std::fs::set_permissions(path, permissions)
+        )
+    }
+
+    /// Returns the path without links, `.` and `..`: as the directory's own, unless that is `/`.
+    pub fn canonicalize(&self, path: &Path) -> Result<PathBuf, CallError> {
+        let path = on!(self, path, |dir, path| dir.canonicalize(path), std::fs::canonicalize(path))?;
+        Ok(if path.as_os_str().is_empty() { ".".into() } else { path })
+    }
+
+    pub fn metadata(&self, path: &Path, follow: bool) -> Result<Found, CallError> {
+        match (self, follow) {
+            (Root::Dir { dir, names }, true) => {
+                dir.metadata(Self::inside(names, path)?).map(|it| Found::of_cap(&it))
+            }
+            (Root::Dir { dir, names }, false) => {
+                dir.symlink_metadata(Self::inside(names, path)?).map(|it| Found::of_cap(&it))
+            }
+            (Root::Everything, true) => std::fs::metadata(path).map(|it| Found::of_std(&it)),
+            (Root::Everything, false) => std::fs::symlink_metadata(path).map(|it| Found::of_std(&it)),
         }
         .map_err(path_status)
+    }
+
+    /// Returns the names in a directory, each with its kind.
+    pub fn entries(&self, path: &Path) -> Result<Vec<(OsString, u32)>, CallError> {
+        // The entries of the two libraries have the same methods but no common trait.
+        macro_rules! all {
+            ($entries:expr) => {
+                $entries.and_then(|entries| {
+                    entries
+                        .map(|entry| entry.and_then(|it| Ok((it.file_name(), kind_of!(it.file_type()?)))))
+                        .collect::<io::Result<Vec<_>>>()
+                })
+            };
+        }
+        match self {
+            Root::Dir { dir, names } => all!(dir.read_dir(Self::inside(names, path)?)),
+            Root::Everything => all!(std::fs::read_dir(path)),
+        }
+        .map_err(path_status)
+    }
+}
+
+/// What the system says of a file.
+pub(crate) struct Found {
+    /// One of [`file_kinds`].
+    pub kind: u32,
+    pub len: u64,
+    pub mode: u32,
+    /// Nanoseconds since 1970; past the year 2262 they no longer fit, and stay as they are.
+    pub modified_ns: i64,
+    /// The numbers of its file system and in that: of no other file.
+    pub file: (u64, u64),
+}
+
+macro_rules! found {
+    ($metadata:ident) => {
+        Found {
+            kind: kind_of!($metadata.file_type()),
+            len: $metadata.len(),
+            mode: $metadata.mode(),
+            modified_ns: $metadata
+                .mtime()
+                .saturating_mul(1_000_000_000)
+                .saturating_add($metadata.mtime_nsec()),
+            file: ($metadata.dev(), $metadata.ino()),
+        }
+    };
+}
+
+impl Found {
+    pub fn of_std(metadata: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        found!(metadata)
+    }
+
+    fn of_cap(metadata: &cap_std::fs::Metadata) -> Self {
+        use cap_std::fs::MetadataExt;
+        found!(metadata)
     }
 }
 

@@ -1,3 +1,5 @@
+mod folders;
+
 use super::*;
 use crate::services::SharedHandler;
 use crate::services::testing::{collect, collect_at_most};
