@@ -11,8 +11,8 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
 /// The lane of a resident wave that runs on a stack, and the lanes that may follow it there. The executor owns it; the
-/// kernel's side only reads it, but for `lane` and `unwinding`. It stays where it is while the entry runs, which may come
-/// out of an operation on another thread than it went in on.
+/// kernel's side only reads it, but for `lane` and `unwinding`. It stays where it is while the entry runs, which is one
+/// thread to itself from its beginning to its end, whichever thread of the executor runs it.
 #[repr(C)]
 pub struct CpuLane {
     /// Index in the wave of the lane that runs. Where it is `end` or more, none runs.
@@ -53,12 +53,11 @@ pub struct CpuLane {
     pub unwinding: Option<extern "C" fn() -> bool>,
 }
 
-/// What a lane asks of the executor. Each function takes the lane that runs on the calling stack. While it
-/// runs, other lanes of the same thread run; others of its wave may run at any time.
+/// What a lane asks of the executor. Each function takes the lane that runs on the calling stack. Others of its wave may run
+/// at any time.
 ///
-/// A lane that unwinds keeps its thread, because the language runtime counts panics by thread. Its operations
-/// return without waiting for other lanes: `converge` returns the lane's own bit, `exchange` is one of that lane alone,
-/// `barrier` and `pause` return at once. `wait` and `sleep_until` wait on the lane's thread.
+/// A lane that unwinds waits for no other lane: `converge` returns the lane's own bit, `exchange` is one of that lane alone,
+/// `barrier` returns at once.
 #[repr(C)]
 pub struct CpuOperations {
     /// Waits for the lanes of the wave that come to the same `site`, until no other lane of the wave can run

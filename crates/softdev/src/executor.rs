@@ -1,9 +1,10 @@
 use crate::config::Config;
 use crate::image::Images;
+use crate::kept;
 use crate::launch::{Apart, Grid, Launch, LaunchError, LaunchHandle, Run, SeatRun, Tally, quietly};
 use crate::lent::LentMemory;
 use crate::seat::Seat;
-use crate::thread::{Worker, hire, join};
+use crate::thread::{Worker, hire};
 use crate::{trap, watch};
 use std::ops::Range;
 use std::rc::Rc;
@@ -49,7 +50,6 @@ impl Executor {
             unseated: 0,
             hired: 0,
             threads: Vec::new(),
-            spoiled: Vec::new(),
             stopped: Vec::new(),
         };
         let shared = Arc::new(Shared {
@@ -86,13 +86,14 @@ impl Executor {
     /// limits of the configuration allow.
     ///
     /// # Errors
-    /// [`LaunchError::BadGrid`].
+    /// [`LaunchError::BadGrid`]. [`LaunchError::NoStack`] once 16,384 lanes of the process were ended by force.
     ///
     /// # Safety
     /// The entry must be sound to run on every lane of the grid with these arguments and parameters, as long as
     /// `keep_alive` lives, also when lanes are ended without unwinding (see the crate's documentation).
     pub unsafe fn launch(&self, launch: Launch) -> Result<LaunchHandle, LaunchError> {
         let grid = Grid::new(&launch.params, &self.shared.config).map_err(LaunchError::BadGrid)?;
+        kept::check()?;
         let mut queue = self.shared.queue();
         queue.launches += 1;
         let image = self.shared.images.around(launch.entry as usize);
@@ -160,17 +161,17 @@ impl Drop for Executor {
         self.shared.vacancy.notify_all();
         let here = thread::current().id();
         let mut queue = self.shared.queue();
-        // A callback may hold the last reference to the executor: its thread cannot wait for itself, and the
+        // A callback or a lane may hold the last reference to the executor: its thread cannot wait for itself, and the
         // others may wait for it.
-        if queue.threads.iter().any(|thread| thread.thread().id() == here) {
+        if trap::is_in_lane() || queue.threads.iter().any(|thread| thread.thread().id() == here) {
             return;
         }
         while let Some(thread) = queue.threads.pop() {
             drop(queue);
-            join(thread);
+            // A thread of the executor catches panics.
+            let _ = thread.join();
             queue = self.shared.queue();
         }
-        queue.spoiled.drain(..).for_each(join);
         // Left when not every thread could be started.
         queue.vacancies.clear();
     }
@@ -227,8 +228,6 @@ pub(crate) struct Queue {
     /// Threads started, ever.
     pub hired: usize,
     pub threads: Vec<JoinHandle<()>>,
-    /// Threads that end, or have ended, without destructors; joined when the next one is hired.
-    pub spoiled: Vec<JoinHandle<()>>,
     /// Launches that were told to end, and when their grace is over, if ever. Those that have ended are taken out by the watch.
     stopped: Vec<(Arc<Run>, Option<Instant>)>,
 }
@@ -379,6 +378,7 @@ impl Shared {
         total.lanes += tally.lanes;
         total.exited += tally.exited;
         total.panicked += tally.panicked;
+        total.forced += tally.forced;
         total.abandoned_slots.append(&mut tally.abandoned_slots);
         drop(outcome);
 

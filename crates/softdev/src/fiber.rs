@@ -6,6 +6,7 @@
 //! each function that was entered before costs some 20 cycles when it returns. So all that leads to a switch, on both sides,
 //! is inlined: a barrier takes half the time.
 
+use crate::identity::Identity;
 use crate::lane::{Ending, Lane};
 use crate::stack::{Guard, LaneStack};
 use corosensei::trap::CoroutineTrapHandler;
@@ -22,15 +23,16 @@ pub(crate) type Yielder = corosensei::Yielder<*const Lane, Option<Ending>>;
 pub(crate) type Trap = (CoroutineTrapHandler<Ending>, Guard);
 
 pub(crate) struct Fiber {
-    /// `None` while this is dropped, or the stack could not be used again.
-    coroutine: UnsafeCell<Option<LaneCoroutine>>,
+    coroutine: UnsafeCell<LaneCoroutine>,
+    /// What lanes here are to themselves.
+    identity: Identity,
     /// Signal handlers read it while the coroutine runs.
     pub trap: Trap,
 }
 
 impl Fiber {
     pub fn new(stack: LaneStack) -> Fiber {
-        let guard = stack.guard();
+        let (guard, identity) = (stack.guard(), stack.identity());
         // No value with a destructor lies in the frame of this function.
         let coroutine = LaneCoroutine::with_stack(stack, |yielder, mut lane| -> Ending {
             loop {
@@ -41,7 +43,7 @@ impl Fiber {
             }
         });
         let trap = (coroutine.trap_handler(), guard);
-        Fiber { coroutine: UnsafeCell::new(Some(coroutine)), trap }
+        Fiber { coroutine: UnsafeCell::new(coroutine), identity, trap }
     }
 
     /// Goes on with `lane`, which has begun here and not ended, or begins here.
@@ -52,33 +54,15 @@ impl Fiber {
     pub unsafe fn resume(&self, lane: &Lane) -> CoroutineResult<Option<Ending>, Ending> {
         // SAFETY: the caller's promise; nothing else accesses the coroutine through a shared reference.
         let coroutine = unsafe { &mut *self.coroutine.get() };
-        coroutine.as_mut().expect("a fiber that is used has one").resume(lane)
-    }
-
-    /// Gives up what lies on the stack, and begins anew on it if `mend` makes it fit for that. Returns whether it did; else
-    /// the fiber is of no more use.
-    ///
-    /// # Safety
-    /// The frames of a lane that lie there may be given up.
-    pub unsafe fn reset(&mut self, mend: impl FnOnce(&mut LaneStack) -> bool) -> bool {
-        let mut coroutine = self.coroutine.get_mut().take().expect("as in `resume`");
-        // SAFETY: the caller's promise; the coroutine's own frame holds no value with a destructor.
-        unsafe { coroutine.force_reset() };
-        let mut stack = coroutine.into_stack();
-        let mended = mend(&mut stack);
-        if mended {
-            *self = Fiber::new(stack);
-        }
-        mended
+        // SAFETY: the fiber's own identity; nothing else is done meanwhile but to switch there and back.
+        unsafe { self.identity.with(|| coroutine.resume(lane)) }
     }
 }
 
 impl Drop for Fiber {
     fn drop(&mut self) {
-        if let Some(mut coroutine) = self.coroutine.get_mut().take() {
-            // SAFETY: only fibers whose lanes have ended are dropped whole, and the frame that waits for the next one holds no
-            // value with a destructor.
-            unsafe { coroutine.force_reset() };
-        }
+        // SAFETY: only fibers whose lanes have come to their ends are dropped, and the frame that waits for the next one holds
+        // no value with a destructor.
+        unsafe { self.coroutine.get_mut().force_reset() };
     }
 }

@@ -1,5 +1,6 @@
 use crate::config::Draws;
 use crate::executor::Retired;
+use crate::kept;
 use crate::lane::{Ending, Lane, Request, Resumed};
 use crate::launch::{LaunchError, SeatRun};
 use crate::operations::OPERATIONS;
@@ -33,6 +34,8 @@ pub(crate) struct Group {
     pub live: Cell<u32>,
     exited: Cell<u64>,
     panicked: Cell<u64>,
+    /// Lanes that did not come to their ends.
+    forced: Cell<u64>,
 }
 
 impl Group {
@@ -63,6 +66,7 @@ impl Group {
             live: Cell::new(grid.lanes),
             exited: Cell::new(0),
             panicked: Cell::new(0),
+            forced: Cell::new(0),
             run,
         })
     }
@@ -357,7 +361,13 @@ impl Group {
         let wave = &self.waves[number as usize];
         self.note_end(wave, 1 << index);
         // SAFETY: it is out of the wave's masks, so nobody looks for it.
-        self.seat().keep(unsafe { lane.take_box() });
+        match unsafe { lane.reclaim() } {
+            Some(lane) => self.seat().keep(lane),
+            None => {
+                kept::count();
+                self.forced.set(self.forced.get() + 1);
+            }
+        }
         let lane = number * self.seat().shared.config.wave_size + index;
         let workgroup = self.position;
         let error = match ending {
@@ -401,6 +411,12 @@ impl Group {
         self.live.get() == 0
     }
 
+    /// Returns whether lanes were ended in the middle of their code, so that the workgroup stays as it is for good (KEPT, see
+    /// [`Lane`]).
+    pub fn is_kept(&self) -> bool {
+        self.forced.get() > 0
+    }
+
     /// Gives back what the workgroup has, whose lanes have all ended.
     pub fn retire(&self, retired: &mut Retired) {
         // A wave some of whose lanes never began ends without giving its slot back.
@@ -418,6 +434,7 @@ impl Group {
         retired.tally.lanes += u64::from(self.run.grid.lanes);
         retired.tally.exited += self.exited.get();
         retired.tally.panicked += self.panicked.get();
+        retired.tally.forced += self.forced.get();
     }
 }
 

@@ -25,7 +25,9 @@ use crate::hold::Hold;
 use crate::lent::Access;
 use crate::seat::Seat;
 use crate::shield;
-use crate::stack::{LaneStack, open_reserve};
+use crate::stack::{LaneStack, close_reserve, open_reserve};
+use crate::thread::Running;
+use crate::trap;
 use corosensei::CoroutineResult;
 use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, OtherBarrier};
 use std::cell::{Cell, UnsafeCell};
@@ -92,7 +94,8 @@ const MOST_LENT: usize = 2;
 const NOT_ALONE: u32 = u32::MAX;
 
 /// A lane that has begun, on the fiber that it has to itself. Used by its seat's thread only, but a lane that is *away* runs
-/// on the thread that it took from the seat until it comes to an operation.
+/// on the thread that it took from the seat until it comes to an operation. Whatever thread runs it, to itself it is the same
+/// one (see `identity`).
 ///
 /// When a lane ends that never gave way, the lane behind it in its wave begins in its place, up to `CpuLane::end`. A lane
 /// that gives way is *alone* from then on: the lanes behind it begin elsewhere, and nothing does so here.
@@ -101,8 +104,8 @@ const NOT_ALONE: u32 = u32::MAX;
 /// ended, which is not noted yet. Whoever looks at the wave's masks while the lane is not alone calls [`Lane::catch_up`]
 /// first.
 ///
-/// Invariant UNWINDING: a lane that unwinds does not leave its thread, and no other lane runs on that thread
-/// meanwhile, since the language runtime counts panics by thread. Its operations return without giving way.
+/// Invariant KEPT: what lies on the stack of a lane that did not come to its end is never used for anything else. Threads that
+/// the lane started, and lists that it is in, may still refer to what its frames hold, and to what its kernel was given.
 pub(crate) struct Lane {
     abi: UnsafeCell<MaybeUninit<CpuLane>>,
     group: Cell<*const Group>,
@@ -119,6 +122,8 @@ pub(crate) struct Lane {
     /// The lane's code has come to its end, so that nothing of it lies on its stack.
     finished: Cell<bool>,
     yielder: Cell<*const Yielder>,
+    /// What the thread does that runs it. Read in signal handlers on that thread.
+    running: Cell<*const Running>,
     /// The lane is in an operation of the executor, or past its entry: it must not be ended by a signal.
     in_executor: AtomicBool,
     /// How the lane shall end, at the first place where it can. Changed by the lane's thread, also in a signal handler.
@@ -150,6 +155,7 @@ impl Lane {
             suspected: Cell::new(0),
             finished: Cell::new(false),
             yielder: Cell::new(ptr::null()),
+            running: Cell::new(ptr::null()),
             in_executor: AtomicBool::new(false),
             doomed: Cell::new(None),
             reserve_open: Cell::new(false),
@@ -162,7 +168,7 @@ impl Lane {
     }
 
     /// Makes this the lane `abi.lane`, which has not begun, and those behind it up to `abi.end`. It stays where it is until
-    /// [`Lane::take_box`].
+    /// [`Lane::reclaim`].
     pub fn begin<'a>(self: Box<Self>, group: &Group, abi: CpuLane) -> &'a Lane {
         let own = Box::into_raw(self);
         // SAFETY: the box's own pointer, which nobody else has.
@@ -172,13 +178,22 @@ impl Lane {
         lane
     }
 
-    /// The box again of a lane that has ended, or ends with this.
+    /// Makes place for the next lanes, if this one has come to its end: `None` for one that was ended in the middle of its
+    /// code, whose stack stays as it is for good (KEPT).
     ///
     /// # Safety
-    /// The lane has begun, and nobody uses it any more, but for who calls this.
-    pub unsafe fn take_box(&self) -> Box<Lane> {
+    /// The lane has begun, and nobody goes on with it or looks for it any more.
+    pub unsafe fn reclaim(&self) -> Option<Box<Lane>> {
+        if !self.finished.get() {
+            return None;
+        }
+        // SAFETY: nothing is left on the stack of a lane that has come to its end, thus nothing in the reserve.
+        if self.reserve_open.get() && !unsafe { close_reserve(&self.trap().1) } {
+            return None;
+        }
+        self.reserve_open.set(false);
         // SAFETY: `begin` got it from a box; the caller's promise.
-        unsafe { Box::from_raw(self.own.get()) }
+        Some(unsafe { Box::from_raw(self.own.get()) })
     }
 
     fn start(&self, group: &Group, abi: CpuLane) {
@@ -200,6 +215,13 @@ impl Lane {
     /// of the fiber.
     pub fn run(&self, yielder: &Yielder) -> Ending {
         self.yielder.set(yielder);
+        trap::set_current(self);
+        let ending = self.run_all();
+        trap::set_current(ptr::null());
+        ending
+    }
+
+    fn run_all(&self) -> Ending {
         let run = self.group().run();
         loop {
             // SAFETY: who launched the kernel vouches for its entry and its argument block; the block of the lane is valid
@@ -282,6 +304,12 @@ impl Lane {
         (self.abi().lane.load(Ordering::Relaxed), self.abi().wave)
     }
 
+    /// Returns what the thread does that runs the lane. Asked on that thread.
+    pub fn running(&self) -> &Running {
+        // SAFETY: set by `resume` to that of the thread, which is there while the thread runs lanes.
+        unsafe { &*self.running.get() }
+    }
+
     /// Returns how to end the lane from a signal, and the addresses below its stack that trap.
     pub fn trap(&self) -> &Trap {
         &self.fiber.trap
@@ -358,11 +386,9 @@ impl Lane {
         opened
     }
 
-    /// Notes that the lane is ended where it is, by a signal. Its thread leaves the seat, so that nothing of the process
-    /// runs on that thread any more: the lane may have left thread-local variables in any state.
+    /// Notes that the lane is ended where it is, by a signal.
     pub fn ends(&self) {
         self.in_executor.store(true, Ordering::Relaxed);
-        self.lose_seat();
     }
 
     /// Leaves the seat to another thread, if the lane has not done so.
@@ -372,11 +398,6 @@ impl Lane {
             self.away.store(true, Ordering::Relaxed);
             self.group().seat().lose(self);
         }
-    }
-
-    /// Leaves the seat to another thread before the lane waits on its own.
-    pub fn keep_thread(&self) {
-        self.shielded(Lane::lose_seat);
     }
 
     /// Runs `operation` where signals do not end the lane.
@@ -393,11 +414,6 @@ impl Lane {
         self.in_executor.store(true, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         self.doom(Ending::Exited);
-        if self.unwinds() {
-            // The thread counts a panic for good.
-            crate::trap::spoil_thread();
-            self.lose_seat();
-        }
         self.wait_for_end()
     }
 
@@ -503,9 +519,10 @@ impl Lane {
     /// Goes on with the lane until it gives way or ends. Called by the scheduler.
     #[inline(always)]
     pub fn resume(&self, seat: &Seat) -> Resumed {
+        self.running.set(trap::running());
         seat.next_turn();
         // SAFETY: the lane owns the fiber, and only the scheduler goes on with it, which is not in it now.
-        let ending = match crate::trap::with_current(self, || unsafe { self.fiber.resume(self) }) {
+        let ending = match unsafe { self.fiber.resume(self) } {
             CoroutineResult::Yield(None) => self.doomed(),
             CoroutineResult::Yield(Some(ending)) => {
                 self.finished.set(true);
@@ -525,17 +542,5 @@ impl Lane {
         }
         seat.next_turn();
         ending.map_or(Resumed::GaveWay, Resumed::Ended)
-    }
-
-    /// Makes place for the next lanes: what lies on the stack of this one, which has ended or ends with this, is forgotten.
-    /// `None` when its stack cannot be used again.
-    pub fn clear(mut self: Box<Lane>) -> Option<Box<Lane>> {
-        let was_open = self.reserve_open.replace(false);
-        if self.finished.get() && !was_open {
-            return Some(self);
-        }
-        // SAFETY: a kernel's frames may be given up: that is what cancelling by force is documented to do.
-        let whole = unsafe { self.fiber.reset(|stack| !was_open || stack.close_reserve()) };
-        whole.then_some(self)
     }
 }

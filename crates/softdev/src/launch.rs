@@ -18,7 +18,8 @@ pub struct Launch {
     pub arguments: Vec<u8>,
     /// The grid and the channel.
     pub params: LaunchParams,
-    /// What must outlive the lanes (the kernel's library, buffers). Dropped before the launch is done.
+    /// What must outlive the lanes (the kernel's library, buffers). Dropped before the launch is done, unless lanes were
+    /// ended by force: then never.
     pub keep_alive: Box<dyn Any + Send>,
     /// Called from an executor thread when a lane notifies the host. Must be quick. A panic is caught and forgotten.
     pub notify: Arc<dyn Fn() + Send + Sync>,
@@ -90,7 +91,7 @@ pub enum LaunchError {
     Cancelled,
     /// The grid cannot run here; the sentence says why.
     BadGrid(String),
-    /// The system has no memory left for a lane's stack; the sentence says what it answered.
+    /// There is no stack for a lane; the sentence says why.
     NoStack(String),
 }
 
@@ -177,6 +178,12 @@ impl LaunchHandle {
                 quietly(|| callback(&result));
             }
         }
+    }
+
+    /// Returns how many lanes were ended by force, in the middle of their code: locks that they held stay locked, what they
+    /// owned leaks, and their stacks are never used again. Complete once the launch is done.
+    pub fn forced_lanes(&self) -> u64 {
+        self.run.outcome().tally.forced
     }
 
     /// Takes the slots whose waves did not come to their ends (a fault, a forced end, an injected death), so that they may be
@@ -305,6 +312,7 @@ pub(crate) struct Tally {
     pub lanes: u64,
     pub exited: u64,
     pub panicked: u64,
+    pub forced: u64,
     pub abandoned_slots: Vec<u32>,
 }
 
@@ -375,8 +383,15 @@ impl Run {
 
     /// Every lane has ended and no more will start.
     pub fn finish(&self) {
-        let keep_alive = self.outcome().keep_alive.take();
-        quietly(|| drop(keep_alive));
+        let (keep_alive, forced) = {
+            let mut outcome = self.outcome();
+            (outcome.keep_alive.take(), outcome.tally.forced)
+        };
+        match forced {
+            0 => quietly(|| drop(keep_alive)),
+            // Code of lanes that were ended may still run, on threads that they started (KEPT, see `Lane`).
+            _ => std::mem::forget(keep_alive),
+        }
         let mut outcome = self.outcome();
         let Tally { workgroups, lanes, exited, panicked, .. } = outcome.tally;
         let result = match outcome.error.take() {

@@ -54,6 +54,8 @@
 //! | `lane` | a lane: how far it is, what it waits for, and which ones may begin in its place |
 //! | `fiber` | what lanes run on, one after the other |
 //! | `stack` | a fiber's stack, with its guard page and its reserve |
+//! | `identity` | what makes lanes on a stack a thread of their own to all that they can see |
+//! | `kept` | the count of stacks that are never used again |
 //! | `image` | the code of the kernel's shared object |
 //! | `operations` | what kernels call |
 //! | `trap` | signals: faults and forced ends |
@@ -63,16 +65,16 @@
 //!
 //! # Invariants
 //! SEAT stands on `seat::Seat`: who touches what belongs to a seat. LENT stands on `lent::Cell`: who touches memory that
-//! lanes lend.
+//! lanes lend. RUN and KEPT stand on `lane::Lane`: which lanes began in one place, and what is never used again.
 //!
 //! # Scheduling
 //! A lane runs until an operation blocks it. One that runs on for some milliseconds of processor time (or a second,
 //! in the operating system) while others of its seat could run keeps its thread, and the seat goes to another
 //! thread: then it is *away*. It runs beside the other lanes, as a lane of a GPU would; nobody waits for it to
 //! converge, but exchanges and barriers that it has part in wait. At its next operation it gives its thread up
-//! and goes on where the others are. So lanes of one wave can run at the same instant, and a lane can come out of
-//! an operation on another thread than it went in on: kernels keep no address of a thread-local variable across
-//! operations, and share memory by atomics only. As many lanes can be away as
+//! and goes on where the others are. So lanes of one wave can run at the same instant, and share memory by atomics only.
+//! To itself a lane stays one thread, whichever thread runs it: its stack has a thread block of its own, with thread-local
+//! variables, a thread's id and a count of panics. As many lanes can be away as
 //! [`Config::spare_threads`](crate::Config::spare_threads) says; one more holds up the others of its seat, until it
 //! gives way, one of those away does, or its launch is cancelled. Lanes that are away take turns of 10 ms on one
 //! processor, and on those that threads with nothing to do leave; one that may hold a lock of the process (see
@@ -85,8 +87,10 @@
 //!
 //! # Ends that are forced
 //! A lane that faults, overflows its stack, or outlives the grace of a cancelled launch is ended where it is, without
-//! unwinding: what it owns leaks, and locks that the kernel's own code took stay locked. A fault in code that runs on no
-//! lane's stack goes to the handler that the process had before.
+//! unwinding: what it owns leaks, and locks that the kernel's own code took stay locked. Its stack, its workgroup's memory and
+//! what the launch kept alive are never used again nor freed, since safe code may have told others of them (a scoped thread
+//! goes on when its scope was ended); [`LaunchHandle::forced_lanes`] counts such lanes, and once 16,384 of a process were ended
+//! so, launches are refused. A fault in code that runs on no lane's stack goes to the handler that the process had before.
 //!
 //! A lane is not ended where it may hold a lock of the process:
 //! - In code of another shared object than the kernel's (libc's allocator, the unwinder) it goes on until it comes back
@@ -100,20 +104,18 @@
 //! neither can locks of the standard library (of its standard output, for example). A fault, unlike the other two, ends
 //! the lane wherever it happens, since its instruction cannot be gone on from.
 //!
-//! A thread on which a lane was ended in the middle of its code is not used again and ends without destructors of
-//! thread-local variables, since the lane may have left these in any state.
-//!
 //! # Lanes that unwind
-//! Language runtimes count panics by thread, so a lane that unwinds keeps its thread: its operations do not give way
-//! (see [`CpuOperations`](hostcall_abi::cpu::CpuOperations)), and one that waits or sleeps leaves its seat to another
-//! thread first. [`CpuLane::unwinding`](hostcall_abi::cpu::CpuLane::unwinding) tells the executor.
+//! They wait for no other lane (see [`CpuOperations`](hostcall_abi::cpu::CpuOperations)), which need not come to where their
+//! destructors are. [`CpuLane::unwinding`](hostcall_abi::cpu::CpuLane::unwinding) tells the executor.
 
 mod config;
 mod executor;
 mod fiber;
 mod group;
 mod hold;
+mod identity;
 mod image;
+mod kept;
 mod lane;
 mod launch;
 mod lent;

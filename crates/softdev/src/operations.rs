@@ -8,7 +8,6 @@ use hostcall_abi::cpu::{CpuLane, CpuOperations, OtherBarrier};
 use std::ffi::c_void;
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 pub(crate) static OPERATIONS: CpuOperations = CpuOperations {
     converge,
@@ -30,25 +29,30 @@ const POLLS_ALONE: u32 = 256;
 /// and when it is not, but no other lane of its wave can run.
 const POLLS: u32 = 16;
 
-/// Pause between two polls of a lane that waits while it unwinds,
-const UNWINDING_POLL: Duration = Duration::from_micros(50);
-/// and longest time that one sleeps until it looks whether its launch was cancelled.
-const UNWINDING_SLEEP: Duration = Duration::from_millis(5);
-
-/// Runs `operation` for the lane that `abi` is of, or `unwinding` if the lane unwinds: that one touches nothing of the
-/// seat, which may be another thread's, and does not give way (UNWINDING, see [`Lane`]).
+/// Runs `operation` for the lane that `abi` is of.
 ///
 /// # Safety
 /// As [`Lane::of`].
 #[inline(always)]
-unsafe fn operate<R>(
+unsafe fn operate<R>(abi: *mut CpuLane, operation: impl FnOnce(&Lane) -> R) -> R {
+    // SAFETY: the caller's promise.
+    unsafe { Lane::of(abi) }.in_executor(operation)
+}
+
+/// Runs `operation`, in which lanes wait for each other, or `alone` for one that unwinds: the others need not come to where
+/// its destructors are.
+///
+/// # Safety
+/// As [`Lane::of`].
+#[inline(always)]
+unsafe fn operate_together<R>(
     abi: *mut CpuLane,
     operation: impl FnOnce(&Lane) -> R,
-    unwinding: impl FnOnce(&Lane) -> R,
+    alone: impl FnOnce(&Lane) -> R,
 ) -> R {
     // SAFETY: the caller's promise.
     let lane = unsafe { Lane::of(abi) };
-    if lane.unwinds() { unwinding(lane) } else { lane.in_executor(operation) }
+    if lane.unwinds() { alone(lane) } else { lane.in_executor(operation) }
 }
 
 /// Returns the lane's bit in its wave's masks.
@@ -85,7 +89,7 @@ unsafe extern "C" fn converge(abi: *mut CpuLane, site: u64) -> u64 {
         lane.given.get()
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, converge, bit_of) }
+    unsafe { operate_together(abi, converge, bit_of) }
 }
 
 unsafe extern "C" fn exchange(abi: *mut CpuLane, mask: u64, value: u64, gets: u32) -> u64 {
@@ -104,7 +108,7 @@ unsafe extern "C" fn exchange(abi: *mut CpuLane, mask: u64, value: u64, gets: u3
         }
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, exchange, alone) }
+    unsafe { operate_together(abi, exchange, alone) }
 }
 
 unsafe extern "C" fn barrier(abi: *mut CpuLane, site: u64, other: *mut OtherBarrier) {
@@ -117,7 +121,7 @@ unsafe extern "C" fn barrier(abi: *mut CpuLane, site: u64, other: *mut OtherBarr
         }
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, barrier, |_| ()) }
+    unsafe { operate_together(abi, barrier, |_| ()) }
 }
 
 unsafe extern "C" fn wait(abi: *mut CpuLane, poll: Poll, data: *mut c_void) {
@@ -146,15 +150,8 @@ unsafe extern "C" fn wait(abi: *mut CpuLane, poll: Poll, data: *mut c_void) {
         }
         block(lane, Request::Wait { poll, data });
     };
-    let unwinding = |lane: &Lane| {
-        // SAFETY: the kernel gives a function to be called with its data.
-        while !unsafe { poll(data) } {
-            lane.keep_thread();
-            std::thread::sleep(UNWINDING_POLL);
-        }
-    };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, wait, unwinding) }
+    unsafe { operate(abi, wait) }
 }
 
 unsafe extern "C" fn pause(abi: *mut CpuLane) {
@@ -168,7 +165,7 @@ unsafe extern "C" fn pause(abi: *mut CpuLane) {
         lane.suspend();
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, pause, |_| std::thread::yield_now()) }
+    unsafe { operate(abi, pause) }
 }
 
 /// Notifies the host, on the thread's own stack.
@@ -185,9 +182,8 @@ unsafe extern "C" fn notify(abi: *mut CpuLane) {
         }
         charge(lane);
     };
-    let unwinding = |lane: &Lane| lane.shielded(call_host);
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, notify, unwinding) }
+    unsafe { operate(abi, notify) }
 }
 
 /// Returns the nanoseconds of the device's clock, which is the system's monotonic one.
@@ -204,7 +200,7 @@ unsafe extern "C" fn clock_ns(abi: *mut CpuLane) -> u64 {
         now_ns()
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, clock_ns, |_| now_ns()) }
+    unsafe { operate(abi, clock_ns) }
 }
 
 unsafe extern "C" fn sleep_until(abi: *mut CpuLane, deadline_ns: u64) {
@@ -215,15 +211,8 @@ unsafe extern "C" fn sleep_until(abi: *mut CpuLane, deadline_ns: u64) {
             block(lane, Request::Sleep { deadline_ns });
         }
     };
-    let unwinding = |lane: &Lane| {
-        while now_ns() < deadline_ns && !lane.group().run().cancelled() {
-            lane.keep_thread();
-            let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
-            std::thread::sleep(left.min(UNWINDING_SLEEP));
-        }
-    };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, sleep, unwinding) }
+    unsafe { operate(abi, sleep) }
 }
 
 unsafe extern "C" fn end(abi: *mut CpuLane) -> ! {

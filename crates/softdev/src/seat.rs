@@ -34,6 +34,9 @@ const MOST_AT_A_TIME: u32 = 64;
 const QUICK_BATCH_NS: u64 = 50_000;
 const SLOW_BATCH_NS: u64 = 200_000;
 
+/// Stacks that a seat makes at a time, at most. A busy machine takes as long for one as for many.
+const MOST_STACKS_AT_A_TIME: usize = 128;
+
 /// Rounds in which a seat leaves workgroups to seats that have fewer lanes. Those may be stuck in one.
 const MOST_REFUSALS: u32 = 1000;
 
@@ -98,6 +101,8 @@ pub(crate) struct Seat {
     /// What ended lanes and workgroups leave for the next.
     #[expect(clippy::vec_box, reason = "lanes are pointed to")]
     ended: RefCell<Vec<Box<Lane>>>,
+    /// How many stacks are made when there is none the next time: more each time, as lanes that wait come in numbers.
+    stacks: Cell<usize>,
     pub memories: RefCell<Vec<Vec<CacheLine>>>,
 }
 
@@ -137,6 +142,7 @@ impl Seat {
             got_at_ns: Cell::new(0),
             retired: RefCell::default(),
             ended: RefCell::default(),
+            stacks: Cell::new(1),
             memories: RefCell::default(),
         }
     }
@@ -158,13 +164,17 @@ impl Seat {
     /// # Errors
     /// The system has no memory for a stack.
     pub fn lane(&self) -> io::Result<Box<Lane>> {
-        let ended = self.ended.borrow_mut().pop();
-        ended.map_or_else(|| LaneStack::new(self.shared.config.stack_bytes).map(Lane::new), Ok)
+        let mut ended = self.ended.borrow_mut();
+        if ended.is_empty() {
+            let count = self.stacks.get();
+            self.stacks.set((2 * count).min(MOST_STACKS_AT_A_TIME));
+            ended.extend(LaneStack::some(self.shared.config.stack_bytes, count)?.into_iter().map(Lane::new));
+        }
+        Ok(ended.pop().expect("there is one at least"))
     }
 
     /// Keeps an ended lane for others.
     pub fn keep(&self, lane: Box<Lane>) {
-        let Some(lane) = lane.clear() else { return };
         // One seat's share, so that kept and used stacks together stay below the system's limit of mappings.
         let share = self.shared.config.resident_lanes as usize / self.shared.config.threads;
         let mut ended = self.ended.borrow_mut();
@@ -315,6 +325,9 @@ impl Seat {
                 self.shared.retire(self.index, others);
             }
             group.retire(retired.get_or_insert_with(|| Retired::of(group.run())));
+            if group.is_kept() {
+                std::mem::forget(Rc::clone(group));
+            }
             false
         });
         let admitted = self.admitted.borrow();

@@ -37,25 +37,13 @@ impl<A> Shielded<A> {
     }
 }
 
-// The address of a thread-local variable must not outlive an operation in a kernel's frame: these stay calls.
-
-#[inline(never)]
-fn enter() {
-    DEPTH.set(DEPTH.get() + 1);
-}
-
-#[inline(never)]
-fn leave() {
-    DEPTH.set(DEPTH.get() - 1);
-}
-
 fn inside<R>(work: impl FnOnce() -> R) -> R {
-    enter();
+    DEPTH.set(DEPTH.get() + 1);
     // For the signal handler, which runs on this thread.
     compiler_fence(Ordering::SeqCst);
     let result = work();
     compiler_fence(Ordering::SeqCst);
-    leave();
+    DEPTH.set(DEPTH.get() - 1);
     result
 }
 

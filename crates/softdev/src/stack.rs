@@ -1,23 +1,42 @@
 //! The stacks of lanes.
 
+use crate::identity::{self, Founding, Identity};
 use corosensei::stack::{Stack, StackPointer};
+use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes below a lane's stack that become part of it when the lane overflows where it cannot be ended, in an
 /// allocator for example. They hold the frames until the lane leaves that place.
 const RESERVE_BYTES: usize = 256 << 10;
 
 /// A lane's stack in an address range of its own. From below: a guard page that stays inaccessible, the reserve, which
-/// is inaccessible until [`open_reserve`] opens it, and the stack.
+/// is inaccessible until [`open_reserve`] opens it, the stack, and the thread block of its [`Identity`].
 ///
-/// The range is two memory mappings, as the guard and the reserve are one while the reserve is closed.
+/// The range is two memory mappings, as the guard and the reserve are one while the reserve is closed. It stays mapped as long
+/// as the process lives; who needs a stack gets one that is not used any more, if there is one.
 pub(crate) struct LaneStack {
+    parts: Parts,
+}
+
+#[derive(Clone, Copy)]
+struct Parts {
     start: NonZeroUsize,
     page_bytes: usize,
+    /// Room that was asked for, in whole pages.
     stack_bytes: usize,
+    identity: Identity,
+}
+
+/// Stacks that nobody uses, by their room.
+static UNUSED: Mutex<BTreeMap<usize, Vec<Parts>>> = Mutex::new(BTreeMap::new());
+
+fn unused() -> MutexGuard<'static, BTreeMap<usize, Vec<Parts>>> {
+    // Nothing panics halfway through a change.
+    UNUSED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The parts of a lane's stack that trap.
@@ -29,47 +48,79 @@ pub(crate) struct Guard {
 }
 
 impl LaneStack {
-    /// Maps a stack with room for `stack_bytes`, rounded up to whole pages.
+    /// Returns stacks with room for `stack_bytes`, rounded up to whole pages: `count`, or as many as there can be, at least one.
     ///
     /// # Errors
-    /// The system has no memory, or the process has too many mappings.
-    pub fn new(stack_bytes: usize) -> io::Result<LaneStack> {
+    /// The system has no memory or no thread, or the process has too many mappings.
+    pub fn some(stack_bytes: usize, count: usize) -> io::Result<Vec<LaneStack>> {
         // SAFETY: has no preconditions.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the lanes' stacks are too large");
         let stack_bytes = stack_bytes.checked_next_multiple_of(page_bytes).ok_or_else(too_large)?;
+        if let Some(parts) = unused().get_mut(&stack_bytes).and_then(Vec::pop) {
+            return Ok(vec![LaneStack { parts }]);
+        }
+        let begun: Vec<_> = (0..count).map(|_| Self::begin(page_bytes, stack_bytes)).collect();
+        let made = begun.into_iter().map(|begun| {
+            let (start, founding) = begun?;
+            let identity = founding.finish(stack_bytes)?;
+            Ok(LaneStack { parts: Parts { start, page_bytes, stack_bytes, identity } })
+        });
+        let (made, failed): (Vec<_>, Vec<_>) = made.partition(io::Result::is_ok);
+        match failed.into_iter().next() {
+            Some(Err(error)) if made.is_empty() => Err(error),
+            _ => Ok(made.into_iter().flatten().collect()),
+        }
+    }
+
+    /// Begins to make a stack. Returns where its range begins.
+    fn begin(page_bytes: usize, stack_bytes: usize) -> io::Result<(NonZeroUsize, Founding)> {
+        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the lanes' stacks are too large");
         let below = page_bytes + RESERVE_BYTES;
-        let len = stack_bytes.checked_add(below).ok_or_else(too_large)?;
+        let block_bytes = identity::block_bytes().next_multiple_of(page_bytes);
+        let len = stack_bytes.checked_add(below + block_bytes).ok_or_else(too_large)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
         // SAFETY: a new mapping where the system finds room touches nothing that exists.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let start = NonZeroUsize::new(start as usize).expect("the system maps nothing at address 0");
-        // Unmaps the range if the next step fails.
-        let stack = LaneStack { start, page_bytes, stack_bytes };
+        let start =
+            NonZeroUsize::new(start.expose_provenance()).expect("the system maps nothing at address 0");
+        let stack = start.get() + below..start.get() + len;
         // SAFETY: the range is part of the mapping above, which nobody else knows of.
-        if unsafe { protect(start.get() + below..start.get() + len, libc::PROT_READ | libc::PROT_WRITE) } {
-            Ok(stack)
-        } else {
-            Err(io::Error::last_os_error())
+        if unsafe { !protect(stack.clone(), libc::PROT_READ | libc::PROT_WRITE) } {
+            let error = io::Error::last_os_error();
+            // SAFETY: as above.
+            unsafe { libc::munmap(ptr::with_exposed_provenance_mut(start.get()), len) };
+            return Err(error);
         }
+        // SAFETY: the memory is this stack's, and is never unmapped.
+        Ok((start, unsafe { Founding::start(stack) }?))
     }
 
     pub fn guard(&self) -> Guard {
-        let (start, reserve) = (self.start.get(), self.start.get() + self.page_bytes);
-        Guard { page: start..reserve, reserve: reserve..reserve + RESERVE_BYTES }
+        let Parts { start, page_bytes, .. } = self.parts;
+        let reserve = start.get() + page_bytes;
+        Guard { page: start.get()..reserve, reserve: reserve..reserve + RESERVE_BYTES }
     }
 
-    /// Makes the reserve inaccessible again, and gives its memory back. Returns whether that was possible.
-    pub fn close_reserve(&mut self) -> bool {
-        let reserve = self.guard().reserve;
-        // SAFETY: no lane uses the stack while it is borrowed mutably, so nobody reads what this throws away.
-        unsafe {
-            libc::madvise(reserve.start as *mut libc::c_void, reserve.len(), libc::MADV_DONTNEED);
-            protect(reserve, libc::PROT_NONE)
-        }
+    /// Returns what lanes on this stack are to themselves.
+    pub fn identity(&self) -> Identity {
+        self.parts.identity
+    }
+}
+
+/// Makes the reserve inaccessible again, and gives its memory back. Returns whether that was possible.
+///
+/// # Safety
+/// The guard is of a stack that exists, of whose reserve nobody uses anything.
+pub(crate) unsafe fn close_reserve(guard: &Guard) -> bool {
+    let reserve = guard.reserve.clone();
+    // SAFETY: the caller's promise.
+    unsafe {
+        give_back(reserve.clone());
+        protect(reserve, libc::PROT_NONE)
     }
 }
 
@@ -90,22 +141,33 @@ unsafe fn protect(range: Range<usize>, protection: i32) -> bool {
     unsafe { libc::mprotect(range.start as *mut libc::c_void, range.len(), protection) == 0 }
 }
 
+/// Gives the memory of pages back, which are zeros then.
+///
+/// # Safety
+/// The range is whole pages of a lane's stack, of which nobody uses anything.
+unsafe fn give_back(range: Range<usize>) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::madvise(ptr::with_exposed_provenance_mut(range.start), range.len(), libc::MADV_DONTNEED) };
+}
+
 impl Drop for LaneStack {
+    /// Leaves the stack to who needs one next.
     fn drop(&mut self) {
-        let len = self.page_bytes + RESERVE_BYTES + self.stack_bytes;
-        // SAFETY: the mapping of `new`, which nothing uses after its owner.
-        unsafe { libc::munmap(self.start.get() as *mut libc::c_void, len) };
+        let Parts { page_bytes, stack_bytes, identity, .. } = self.parts;
+        let start = self.guard().reserve.end;
+        // SAFETY: below the thread block nothing is used once the stack has no owner.
+        unsafe { give_back(start..identity.stack_base / page_bytes * page_bytes) };
+        unused().entry(stack_bytes).or_default().push(self.parts);
     }
 }
 
-// SAFETY: the stack has a guard page below, at least 16 KiB (`Config::check`), and page-aligned bounds.
+// SAFETY: the stack has a guard page below, at least 16 KiB (`Config::check`, `Founding::finish`), and aligned bounds.
 unsafe impl Stack for LaneStack {
     fn base(&self) -> StackPointer {
-        let len = self.page_bytes + RESERVE_BYTES + self.stack_bytes;
-        self.start.checked_add(len).expect("a mapping ends below the address space's end")
+        NonZeroUsize::new(self.parts.identity.stack_base).expect("the system maps nothing at address 0")
     }
 
     fn limit(&self) -> StackPointer {
-        self.start
+        self.parts.start
     }
 }

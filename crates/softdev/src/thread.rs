@@ -3,13 +3,11 @@
 use crate::executor::{Queue, Shared};
 use crate::hold::Hold;
 use crate::seat::{Left, Seat};
-use crate::trap;
-use std::os::unix::thread::JoinHandleExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::trap::{self, Signals};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{io, ptr, thread};
+use std::{io, thread};
 
 /// A thread without a seat ends when it has not got one for this long.
 const SPARE_LIFE: Duration = Duration::from_secs(1);
@@ -34,23 +32,19 @@ impl Worker {
 pub(crate) struct Running {
     launch: AtomicU64,
     pub hold: Hold,
-    /// A lane was ended on the thread in the middle of its code, so its thread-local variables may be in any state.
-    spoiled: AtomicBool,
+    /// Of the thread's own signal handlers.
+    pub signals: Signals,
 }
+
+// SAFETY: but for `signals`, which the thread alone uses, these are atomics.
+unsafe impl Sync for Running {}
+// SAFETY: as above.
+unsafe impl Send for Running {}
 
 impl Running {
     /// The launch whose lanes it runs, or 0. A hint for whom to signal.
     pub fn launch(&self) -> u64 {
         self.launch.load(Ordering::Relaxed)
-    }
-
-    /// Notes that the thread's thread-local variables are not to be used any more.
-    pub fn spoil(&self) {
-        self.spoiled.store(true, Ordering::Relaxed);
-    }
-
-    pub fn is_spoiled(&self) -> bool {
-        self.spoiled.load(Ordering::Relaxed)
     }
 
     /// Notes that lanes of this launch run next.
@@ -72,34 +66,13 @@ pub(crate) fn hire(shared: &Arc<Shared>, queue: &mut Queue) -> io::Result<()> {
     let work = move || {
         let running = Arc::new(Running::default());
         trap::with_signals(&running, || work(&theirs, &running));
-        let spoiled = running.is_spoiled();
-        drop((running, theirs));
-        if spoiled {
-            end_without_destructors();
-        }
     };
     let thread = thread::Builder::new().name(name).spawn(work)?;
     // Those that ended are forgotten here, the others joined when the executor is dropped.
-    queue.spoiled.drain(..).for_each(join);
     queue.threads.retain(|thread| !thread.is_finished());
     queue.threads.push(thread);
     queue.unseated += 1;
     Ok(())
-}
-
-/// Waits until the thread has ended. [`JoinHandle::join`] would look for a result, which a thread that ends without
-/// destructors does not leave.
-pub(crate) fn join(thread: JoinHandle<()>) {
-    // SAFETY: the handle is given up for the thread's identity, so nobody else joins or detaches it.
-    unsafe { libc::pthread_join(thread.into_pthread_t(), ptr::null_mut()) };
-}
-
-/// Ends the calling thread, but runs no destructors of thread-local variables: a lane that was ended in the middle of
-/// changing one may have left anything there.
-fn end_without_destructors() {
-    // SAFETY: the thread's closure has nothing left to drop, and whoever joins the thread waits for what the system itself
-    // does at a thread's end.
-    unsafe { libc::syscall(libc::SYS_exit, 0) };
 }
 
 /// A thread, from its start to its end.
@@ -112,9 +85,6 @@ fn work(shared: &Arc<Shared>, running: &Arc<Running>) {
     while let Some(seat) = take_seat(shared, pthread) {
         let left = seat.sit(running);
         running.hold.open();
-        if running.is_spoiled() {
-            return leave(shared, &seat, pthread);
-        }
         let mut queue = shared.queue();
         queue.unseated += 1;
         if let Left::Closed = left {
@@ -124,20 +94,6 @@ fn work(shared: &Arc<Shared>, running: &Arc<Running>) {
             shared.announce();
             shared.vacancy.notify_all();
         }
-    }
-}
-
-/// Takes a spoiled thread out of the executor's lists; another one gets its last seat, which it has lost.
-fn leave(shared: &Arc<Shared>, seat: &Arc<Seat>, pthread: libc::pthread_t) {
-    fill(shared, seat);
-    staff(shared);
-    let mut queue = shared.queue();
-    queue.workers.retain(|worker| worker.pthread != pthread);
-    // Not there when somebody joins it already.
-    let here = thread::current().id();
-    if let Some(index) = queue.threads.iter().position(|thread| thread.thread().id() == here) {
-        let thread = queue.threads.swap_remove(index);
-        queue.spoiled.push(thread);
     }
 }
 

@@ -29,31 +29,35 @@ const FREE_RUN_NS: i64 = if machine::STEPS { 1_000_000 } else { 10_000 };
 static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 
 thread_local! {
-    /// The lane that this thread is in, or null while it is in none.
+    /// The lane that this is the identity of, or null: lanes set it on their own stacks, where they are threads of their own.
     static CURRENT: Cell<*const Lane> = const { Cell::new(ptr::null()) };
-    /// What this thread does; null on threads that are not an executor's.
+    /// What this thread does; null on threads that are not an executor's, and for lanes.
     static RUNNING: Cell<*const Running> = const { Cell::new(ptr::null()) };
-    /// The timer that interrupts this thread, if the system had one.
-    static TIMER: Cell<Option<libc::timer_t>> = const { Cell::new(None) };
-    /// Single steps made in a row; 0 while the thread makes none.
-    static STEPS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Notes that this thread's thread-local variables are not to be used any more.
-pub(crate) fn spoil_thread() {
-    // SAFETY: set while `with_signals` runs, which keeps what it points to.
-    if let Some(running) = unsafe { RUNNING.get().as_ref() } {
-        running.spoil();
-    }
-}
-
-/// Runs `switch`, which goes on with `lane` and comes back when the lane gives way or ends.
-#[inline(always)]
-pub(crate) fn with_current<R>(lane: &Lane, switch: impl FnOnce() -> R) -> R {
+/// Notes which lane runs on the calling stack, null for none.
+pub(crate) fn set_current(lane: *const Lane) {
     CURRENT.set(lane);
-    let result = switch();
-    CURRENT.set(ptr::null());
-    result
+}
+
+/// Returns whether the caller is a lane, or what it calls.
+pub(crate) fn is_in_lane() -> bool {
+    !CURRENT.get().is_null()
+}
+
+/// Returns what this thread of an executor does.
+#[inline(always)]
+pub(crate) fn running() -> *const Running {
+    RUNNING.get()
+}
+
+/// What signal handlers need of a thread that runs lanes.
+#[derive(Default)]
+pub(crate) struct Signals {
+    /// The timer that interrupts the thread, if the system had one.
+    timer: Cell<Option<libc::timer_t>>,
+    /// Single steps made in a row; 0 while the thread makes none.
+    steps: Cell<u32>,
 }
 
 /// Installs the handlers, once in a process.
@@ -112,8 +116,7 @@ pub(crate) fn cpu_time(thread: libc::pthread_t) -> Duration {
 
 /// Runs `body` on a thread whose lanes may be interrupted: with room for signal handlers beside its stacks, and a timer.
 pub(crate) fn with_signals<R>(running: &Running, body: impl FnOnce() -> R) -> R {
-    let timer = new_timer();
-    TIMER.set(timer);
+    running.signals.timer.set(new_timer());
     RUNNING.set(running);
     let mut memory = vec![0u8; 64 << 10];
     let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
@@ -125,7 +128,7 @@ pub(crate) fn with_signals<R>(running: &Running, body: impl FnOnce() -> R) -> R 
     // SAFETY: written by the first call; what it names is the thread's earlier signal stack, still there.
     unsafe { libc::sigaltstack(previous.as_ptr(), ptr::null_mut()) };
     RUNNING.set(ptr::null());
-    if let Some(timer) = TIMER.take() {
+    if let Some(timer) = running.signals.timer.take() {
         // SAFETY: made above, and used by this thread's handlers only, which do not find it any more.
         unsafe { libc::timer_delete(timer) };
     }
@@ -148,11 +151,11 @@ fn new_timer() -> Option<libc::timer_t> {
 }
 
 /// Arms this thread's timer. Async-signal-safe.
-fn arm_timer() {
-    let Some(timer) = TIMER.get() else { return };
+fn arm_timer(running: &Running) {
+    let Some(timer) = running.signals.timer.get() else { return };
     let after = libc::timespec { tv_sec: 0, tv_nsec: FREE_RUN_NS };
     let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: after };
-    // SAFETY: `with_signals` takes the timer out of `TIMER` before it deletes it.
+    // SAFETY: `with_signals` takes the timer out before it deletes it.
     unsafe { libc::timer_settime(timer, 0, &once, ptr::null_mut()) };
 }
 
@@ -180,14 +183,16 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
     if signal == libc::SIGBUS && code > 0 && put_zeros(address) {
         return;
     }
-    let traced = signal == libc::SIGTRAP && STEPS.get() > 0 && machine::is_step(code);
-    // SAFETY: set only while its lane exists, by this thread, which is interrupted.
-    if let Some(lane) = unsafe { CURRENT.get().as_ref() }
-        && let (trap, guard) = lane.trap()
-        && trap.stack_ptr_in_bounds(stack_pointer(registers))
-        // SAFETY: `with_signals` keeps what it set, and lanes run in it only.
-        && let Some(running) = unsafe { RUNNING.get().as_ref() }
-    {
+    // SAFETY: a lane sets it while it exists; where the thread is not on the lane's stack, it is about to go there or just has
+    // left it.
+    let current = unsafe { CURRENT.get().as_ref() };
+    let lane = current.filter(|lane| lane.trap().0.stack_ptr_in_bounds(stack_pointer(registers)));
+    // SAFETY: `with_signals` keeps what it set, and lanes run in it only.
+    let running = lane.map(Lane::running).or(unsafe { RUNNING.get().as_ref() });
+    let is_stepping = running.is_some_and(|running| running.signals.steps.get() > 0);
+    let traced = signal == libc::SIGTRAP && is_stepping && machine::is_step(code);
+    if let (Some(lane), Some(running)) = (lane, running) {
+        let (_, guard) = lane.trap();
         // A positive code is the processor's doing, others are sent by somebody.
         let fault = code > 0 && signal != INTERRUPT && !traced;
         let mut blocked = false;
@@ -203,7 +208,7 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
                     blocked = machine::is_blocked(registers);
                     match lane.whereabouts(program_counter(registers), blocked) {
                         Whereabouts::Open => running.hold.wait(),
-                        _ => arm_timer(),
+                        _ => arm_timer(running),
                     }
                 }
                 if lane.is_to_be_killed() {
@@ -240,21 +245,22 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
         let overflowed = matches!(lane.doomed(), Some(Ending::Overflow));
         match lane.whereabouts(program_counter(registers), blocked) {
             Whereabouts::Open => end(lane, running, registers),
-            Whereabouts::Operation => stop_steps(registers),
-            Whereabouts::Panic if !overflowed => stop_steps(registers),
+            Whereabouts::Operation => stop_steps(running, registers),
+            Whereabouts::Panic if !overflowed => stop_steps(running, registers),
             Whereabouts::Panic | Whereabouts::Foreign => {
-                if STEPS.get() < MOST_STEPS && machine::step(registers) {
-                    STEPS.set(STEPS.get() + 1);
+                let steps = running.signals.steps.get();
+                if steps < MOST_STEPS && machine::step(registers) {
+                    running.signals.steps.set(steps + 1);
                 } else {
-                    stop_steps(registers);
-                    arm_timer();
+                    stop_steps(running, registers);
+                    arm_timer(running);
                 }
             }
         }
         return;
     }
-    if traced {
-        return stop_steps(registers);
+    if let (true, Some(running)) = (traced, running) {
+        return stop_steps(running, registers);
     }
     // SAFETY: the arguments are the kernel's own.
     unsafe { pass_on(signal, info, context) };
@@ -263,20 +269,19 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
 /// Makes the interrupted lane end with how it is doomed to, once the handler returns.
 fn end(lane: &Lane, running: &Running, registers: &mut libc::mcontext_t) {
     let ((trap, _), Some(ending)) = (lane.trap(), lane.doomed()) else { return };
-    stop_steps(registers);
-    running.spoil();
+    stop_steps(running, registers);
     lane.ends();
     // SAFETY: the stack pointer is on this lane's stack, and the registers are set as asked. What the lane's code was at
-    // is given up: it holds no lock of the process (`Whereabouts::Open`), this thread's thread-local variables are not used
-    // again (`Running::spoil`), and an operation that it faulted in leaves every state that it passes through fit for
+    // is given up: it holds no lock of the process (`Whereabouts::Open`), its stack and its thread-local variables are not used
+    // again (KEPT, see `Lane`), and an operation that it faulted in leaves every state that it passes through fit for
     // this (see `operations`).
     let resume = unsafe { trap.setup_trap_handler(move || ending) };
     set_registers(registers, resume);
 }
 
 /// Ends the single steps of this thread.
-fn stop_steps(registers: &mut libc::mcontext_t) {
-    STEPS.set(0);
+fn stop_steps(running: &Running, registers: &mut libc::mcontext_t) {
+    running.signals.steps.set(0);
     machine::run_freely(registers);
 }
 

@@ -34,19 +34,17 @@ struct PanicText {
 }
 
 thread_local! {
-    // Invariant CURRENT: null, or the `Local` of the lane whose stack this thread is on. It is null during an executor
-    // operation, in which other code runs on this thread, and set again when the operation comes back.
+    // Invariant CURRENT: null, or the `Local` of the lane that this thread is. It is null during an executor operation, in
+    // which code of the host may run, and set again when the operation comes back.
     static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
-/// Reads `CURRENT`. A lane may come out of an operation on another thread than it went in on, so the address of
-/// the variable must not outlive an operation in a caller's frame: this and [`set_current`] stay calls.
-#[inline(never)]
+#[inline]
 fn current() -> *const Local {
     CURRENT.get()
 }
 
-#[inline(never)]
+#[inline]
 fn set_current(local: *const Local) {
     CURRENT.set(local);
 }
@@ -329,8 +327,7 @@ impl Here {
         unsafe { (*self.lane.cancelled).load(Ordering::Relaxed) }
     }
 
-    /// Whether the lane unwinds from a panic, so that it must not wait any more. What the thread says is true of the
-    /// lane, since a lane that unwinds keeps its thread.
+    /// Whether the lane unwinds from a panic, so that it must not wait for others any more.
     #[inline(always)]
     pub fn unwinding(self) -> bool {
         std::thread::panicking()
@@ -443,7 +440,7 @@ pub(crate) fn exit_lane() -> ! {
     panic::resume_unwind(Box::new(Exit))
 }
 
-/// For the executor, which lets a lane that unwinds keep its thread.
+/// For the executor, which has a lane that unwinds wait for no other one.
 extern "C" fn unwinding() -> bool {
     std::thread::panicking()
 }
