@@ -27,7 +27,9 @@ fn still_works(session: &Session) -> Outcome {
 fn panic_of(session: &Session, kind: u32) -> Result<Panic, String> {
     let out = session.out(GRID, 1)?;
     match session.try_run(panic_kinds, GRID, (kind, GUILTY, &out))? {
-        Err(Error::Launch { kernel, failure: LaunchFailure::Panicked { first: Some(panic), .. } }) => {
+        Err(Error::Launch {
+            kernel, failure: LaunchFailure::Panicked { first: Some(panic), .. }, ..
+        }) => {
             same!(kernel, "panic_kinds");
             same!(read(&out)?[GUILTY as usize], 0);
             Ok(panic)

@@ -29,6 +29,14 @@ pub(crate) struct Allocation {
     pub is_of_capture: AtomicBool,
 }
 
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.core.is_forked() {
+            std::mem::forget(self.memory.clone());
+        }
+    }
+}
+
 /// What a piece of work uses of an allocation, which it keeps alive.
 pub(crate) struct Wanted {
     pub allocation: Arc<Allocation>,
@@ -138,6 +146,7 @@ impl Device {
         call: &'static str,
     ) -> Result<(DeviceBuffer<T>, Option<Arc<Capture>>), Error> {
         let core = &self.inner.core;
+        core.check_process()?;
         let bytes = bytes_of_len::<T>(len)?;
         let mut is_new = false;
         let mut new = || -> Result<_, Error> {
@@ -249,6 +258,7 @@ impl<T: Plain> DeviceBuffer<T> {
         let core = &self.allocation.core;
         let request = self.request(Access::Read);
         let mut bytes = vec![0; self.bytes().len()];
+        core.check_process()?;
         let may_wait = |before| waiting::may_wait(core, before, "a buffer's `read`", None);
         core.order.host_copy(&request, may_wait, || {
             // SAFETY: as many bytes lie there, and `host_copy` keeps whoever writes them waiting.
@@ -262,6 +272,7 @@ impl<T: Plain> DeviceBuffer<T> {
         assert_eq!(bytes.len(), self.bytes().len());
         let core = &self.allocation.core;
         let request = self.request(Access::Write);
+        core.check_process()?;
         let may_wait = |before| waiting::may_wait(core, before, "a buffer's `write`", None);
         core.order.host_copy(&request, may_wait, || {
             // SAFETY: as many bytes lie there, and `host_copy` keeps whoever uses them waiting.
@@ -297,6 +308,7 @@ impl<T: Plain + Copy + Word> DeviceBuffer<T> {
     pub fn read_now(&self) -> Result<Option<Vec<T>>, Error> {
         self.check_host("read_now")?;
         let core = &self.allocation.core;
+        core.check_process()?;
         let mut bytes = vec![0; self.bytes().len()];
         // Beside plain reads it is a plain read, beside atomic writes an atomic one.
         for access in [Access::Shared, Access::Read] {
@@ -321,6 +333,7 @@ impl<T: Plain + Copy + Word> DeviceBuffer<T> {
         self.check_len(values.len())?;
         self.check_host("write_now")?;
         let core = &self.allocation.core;
+        core.check_process()?;
         let copied = core.order.host_copy_now(&self.request(Access::Shared), || {
             // SAFETY: as many bytes lie there, which nobody accesses but atomically by numbers of `T`'s size.
             unsafe { core.backend.store_words(self.address(), bytes_of(values), size_of::<T>()) }
@@ -361,6 +374,7 @@ impl Device {
     /// When there is no room for it, or a stream captures that this breaks.
     pub fn pinned<T: Word>(&self, len: usize) -> Result<PinnedBuffer<T>, Error> {
         let core = self.inner.core.clone();
+        core.check_process()?;
         core.captures.check_allocation("pinned")?;
         let memory = core.backend.pin(bytes_of_len::<T>(len)?)?;
         Ok(PinnedBuffer { core, memory, len, values: PhantomData })

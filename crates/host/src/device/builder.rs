@@ -2,6 +2,7 @@
 
 use super::cpu::Cpu;
 use super::cuda::{self, Cuda};
+use super::forked;
 use super::graph::note_device;
 use super::hsa::{self, Hsa, Vendor};
 use super::images::{EmbeddedImage, Images};
@@ -282,6 +283,7 @@ impl DeviceBuilder {
             _reaper: reaper_thread,
         });
         let _ = opened.set(Arc::downgrade(&inner));
+        forked::note(&inner)?;
         end_launches_that_report(&inner);
         Ok(Device { inner })
     }

@@ -27,6 +27,8 @@ pub(crate) struct Core {
     pub raw_channels: RawChannels,
     /// The device was closed, or nobody has it any more: nothing is launched.
     pub closed: AtomicBool,
+    /// This process is a child that `fork` made since the device was opened. Set with `closed`.
+    pub forked: AtomicBool,
     staging: Arc<StagingPool>,
     /// Bytes of stack that lanes of loaded code get at least.
     stack_bytes: Option<usize>,
@@ -42,7 +44,8 @@ impl Core {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (staging, order, captures) = (Arc::default(), Order::default(), Captures::default());
-        let (raw_channels, closed) = (RawChannels::default(), AtomicBool::new(false));
+        let (raw_channels, closed, forked) =
+            (RawChannels::default(), AtomicBool::new(false), AtomicBool::new(false));
         let core = Arc::new(Self {
             id,
             name,
@@ -52,6 +55,7 @@ impl Core {
             captures,
             raw_channels,
             closed,
+            forked,
             staging,
             stack_bytes,
         });
@@ -72,6 +76,25 @@ impl Core {
     /// The streams that somebody has.
     pub fn streams(&self) -> Vec<Arc<StreamQueue>> {
         self.reaper.streams()
+    }
+
+    /// Refuses what is asked of a device that is closed.
+    pub fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::SeqCst) {
+            self.check_process()?;
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Refuses what is asked of a device in a child that `fork` made. To be asked before a lock is taken.
+    pub fn check_process(&self) -> Result<(), Error> {
+        if self.is_forked() { Err(Error::Forked { device: self.name.clone() }) } else { Ok(()) }
+    }
+
+    /// Says whether this process is a child that `fork` made since the device was opened: nothing of the device is given back.
+    pub fn is_forked(&self) -> bool {
+        self.forked.load(Ordering::Relaxed)
     }
 
     /// Returns the device's number.

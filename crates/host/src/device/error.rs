@@ -70,6 +70,15 @@ pub enum Error {
     /// The device was closed.
     #[error("the device was closed")]
     Closed,
+    /// This process is a child of the one that opened the device.
+    #[error(
+        "{device} was opened before this process was forked, and its threads are the parent's: open the device in the child, or \
+         fork before it is opened"
+    )]
+    Forked {
+        /// The device.
+        device: String,
+    },
     /// A buffer, a kernel, a closure or an event belongs to another device.
     #[error(
         "{what} belongs to {}: make it on the one that is used here, {device}{}",
@@ -94,13 +103,15 @@ pub enum Error {
     #[error(transparent)]
     Bounds(#[from] BoundsError),
     /// A launch on the stream failed.
-    #[error("kernel {kernel}: {failure}")]
+    #[error("kernel {kernel}: {failure}{}", by_force(*forced_lanes))]
     Launch {
         /// The kernel's name.
         kernel: String,
         /// Why.
         #[source]
         failure: LaunchFailure,
+        /// Lanes that the software device ended by force, in the middle of their code.
+        forced_lanes: u64,
     },
     /// A replay of a graph failed.
     #[error(transparent)]
@@ -198,6 +209,19 @@ pub enum LaunchFailure {
     /// It did not start; the error says why.
     #[error(transparent)]
     NotStarted(BackendError),
+}
+
+/// What became of lanes that were ended by force, for those who read why their launch failed.
+fn by_force(lanes: u64) -> String {
+    let (lanes, their) = match lanes {
+        0 => return String::new(),
+        1 => ("a lane was".to_string(), "its"),
+        lanes => (format!("{lanes} lanes were"), "their"),
+    };
+    format!(
+        "; {lanes} ended by force: locks of the program that {their} code held stay locked, and what it could refer to ({their} \
+         stack, the launch's buffers) is never freed"
+    )
 }
 
 fn panicked(first: Option<&Panic>, others: u64) -> String {

@@ -133,6 +133,7 @@ impl Device {
     /// # Errors
     /// When it cannot be read, or is no image of kernels for this device.
     pub fn load(&self, image: impl AsRef<Path>) -> Result<Image, Error> {
+        self.inner.core.check_process()?;
         let (path, bytes) = read_image(image.as_ref())?;
         let name = image.as_ref().display().to_string();
         Ok(load(&self.inner.core, &name, ImageSource::File { path: &path, bytes: &bytes })?)
@@ -143,6 +144,7 @@ impl Device {
     /// # Errors
     /// When it is no image of kernels for this device.
     pub fn load_bytes(&self, image: &[u8]) -> Result<Image, Error> {
+        self.inner.core.check_process()?;
         Ok(load(&self.inner.core, "the image", ImageSource::Bytes(image))?)
     }
 
@@ -152,6 +154,7 @@ impl Device {
     /// # Errors
     /// When that one cannot be loaded.
     pub fn add_images(&self, images: &[EmbeddedImage]) -> Result<(), Error> {
+        self.inner.core.check_process()?;
         Ok(self.inner.images.add(&self.inner.core, images)?)
     }
 

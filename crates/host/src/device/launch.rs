@@ -67,6 +67,7 @@ fn native<P>(core: &Arc<Core>, kernel: &Kernel<P>) -> Option<LoadedKernel> {
 impl<P> LaunchKernel<P> for Kernel<P> {
     fn launch(&self, stream: &Stream, grid: Grid, arguments: impl Arguments<P>) -> Result<Launch, Error> {
         let device = stream.device();
+        device.core.check_process()?;
         match native(&device.core, self) {
             Some(kernel) => enqueue(stream, &kernel, grid, arguments),
             None => enqueue(stream, &*device.images.find(&device.core, self)?, grid, arguments),

@@ -12,6 +12,7 @@ mod cuda;
 mod double;
 mod error;
 mod event;
+mod forked;
 pub mod graph;
 mod grid;
 mod hsa;
@@ -309,6 +310,9 @@ impl Device {
 
     /// Cancels every launch that has not ended.
     pub fn cancel_all(&self) {
+        if self.inner.core.is_forked() {
+            return;
+        }
         for stream in self.inner.core.streams() {
             stream.cancel_all(CancelReason::Asked);
         }
@@ -319,7 +323,12 @@ impl Device {
     /// at most five seconds: a GPU's kernel that neither calls nor looks cannot be ended. An inline handler is waited for
     /// without a limit, since it keeps the thread by which the server learns of ended launches; a line on the standard error
     /// names it after five seconds. Files that kernels left open are closed. Buffers can still be made, read and written.
+    ///
+    /// Does nothing in a child that `fork` made since the device was opened.
     pub fn close(&self) {
+        if self.inner.core.is_forked() {
+            return;
+        }
         self.inner.core.closed.store(true, Ordering::SeqCst);
         let streams = self.inner.core.streams();
         for stream in &streams {

@@ -80,7 +80,13 @@ impl CpuModule {
                 library
             }
         };
-        Ok(Self { library: Arc::new(library), sizes })
+        let library = Arc::new(library);
+        // A thread that a kernel starts may run when nobody else knows of the image any more.
+        if file.dynamic_symbols().any(|symbol| symbol.is_undefined() && symbol.name() == Ok("pthread_create"))
+        {
+            std::mem::forget(library.clone());
+        }
+        Ok(Self { library, sizes })
     }
 
     /// Returns the address of a symbol that the image itself defines.

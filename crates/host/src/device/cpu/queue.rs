@@ -13,7 +13,7 @@ use hostcall_softdev::{Executor, Launch, LaunchError, LaunchHandle};
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -144,19 +144,20 @@ impl Shared {
                         continue;
                     }
                     let next = self.clone();
-                    let cancelled = running.cancelled.load(Ordering::SeqCst);
                     // SAFETY: whoever dispatched vouches for entry, parameters and arguments (`Queue::dispatch`).
                     match unsafe { self.executor.launch(*launch) } {
-                        Err(error) => running.end(DispatchOutcome { failure: Some(failure(error)) }),
+                        Err(error) => running
+                            .end(DispatchOutcome { failure: Some(failure(error)), ..Default::default() }),
                         Ok(handle) => {
-                            let _ = running.handle.set(handle.clone());
-                            // A cancellation between the two looks finds the handle; one before is seen here.
-                            if cancelled || running.cancelled.load(Ordering::SeqCst) {
-                                handle.cancel();
-                            }
+                            running.begin(handle.clone());
+                            let done = handle.clone();
                             handle.on_done(move |result| {
+                                let forced_lanes = match result {
+                                    Ok(report) if report.exited_lanes == 0 => 0,
+                                    _ => done.forced_lanes(),
+                                };
                                 let failure = result.clone().err().map(failure);
-                                running.end(DispatchOutcome { failure });
+                                running.end(DispatchOutcome { failure, forced_lanes });
                                 Shared::work(next);
                             });
                             return;
@@ -187,14 +188,33 @@ fn failure(error: LaunchError) -> DispatchFailure {
 
 /// A dispatch in the queue or on the executor.
 struct CpuRunning {
-    cancelled: AtomicBool,
+    /// [`WAITS`], [`BEGUN`] or [`CANCELLED`]. Whoever begins the dispatch and whoever cancels it both exchange this one word, so that
+    /// the second of them sees the first one's value, and what was done before it: one of them cancels the launch.
+    step: AtomicU8,
+    /// Set before `step` becomes [`BEGUN`].
     handle: OnceLock<LaunchHandle>,
     outcome: OnceLock<DispatchOutcome>,
     /// Whether a kernel of its list has failed.
     list: Option<Arc<AtomicBool>>,
 }
 
+const WAITS: u8 = 0;
+const BEGUN: u8 = 1;
+const CANCELLED: u8 = 2;
+
 impl CpuRunning {
+    fn new(list: Option<Arc<AtomicBool>>) -> Self {
+        Self { step: AtomicU8::new(WAITS), handle: OnceLock::new(), outcome: OnceLock::new(), list }
+    }
+
+    /// Notes that it has begun, and cancels it if it was cancelled before.
+    fn begin(&self, handle: LaunchHandle) {
+        let handle = self.handle.get_or_init(|| handle);
+        if self.step.swap(BEGUN, Ordering::AcqRel) == CANCELLED {
+            handle.cancel();
+        }
+    }
+
     fn end(&self, outcome: DispatchOutcome) {
         if let Some(has_failed) = &self.list
             && outcome.failure.is_some()
@@ -213,9 +233,8 @@ impl CpuRunning {
 
 impl Running for CpuRunning {
     fn cancel(&self) {
-        self.cancelled.store(true, Ordering::SeqCst);
-        if let Some(handle) = self.handle.get() {
-            handle.cancel();
+        if self.step.swap(CANCELLED, Ordering::AcqRel) == BEGUN {
+            self.handle.get().expect("it has begun").cancel();
         }
     }
 
@@ -299,12 +318,7 @@ impl Checked {
             on_failure: Arc::new(move || failed.failed(token)),
             kernel_name: name,
         };
-        let running = Arc::new(CpuRunning {
-            cancelled: AtomicBool::new(false),
-            handle: OnceLock::new(),
-            outcome: OnceLock::new(),
-            list,
-        });
+        let running = Arc::new(CpuRunning::new(list));
         (Operation::Launch(Box::new(launch), running.clone()), running)
     }
 }
@@ -463,7 +477,46 @@ unsafe impl Queue for CpuQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hostcall_abi::cpu::{CpuLane, ENTRY_DONE};
     use hostcall_softdev::Config;
+
+    /// Whoever comes second, the one that begins a launch or the one that cancels it, ends it.
+    #[test]
+    fn a_launch_that_is_cancelled_as_it_begins_ends() {
+        unsafe extern "C" fn spin(lane: *mut CpuLane, _: *const u8) -> u32 {
+            // SAFETY: the executor's lane, whose flag lives as long.
+            while !unsafe { &*(*lane).cancelled }.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            ENTRY_DONE
+        }
+        let executor = Arc::new(Executor::new(Config { threads: 1, ..Config::default() }).unwrap());
+        let rounds = if cfg!(miri) { 1 } else { 300 };
+        for _ in 0..rounds {
+            let launch = Launch {
+                entry: spin,
+                arguments: Vec::new(),
+                params: LaunchParams { workgroups: [1; 3], workgroup_size: [1; 3], ..Default::default() },
+                keep_alive: Box::new(()),
+                notify: Arc::new(|| ()),
+                on_failure: Arc::new(|| ()),
+                kernel_name: "spin".into(),
+            };
+            let (running, queue) =
+                (Arc::new(CpuRunning::new(None)), CpuQueue::new(executor.clone(), Arc::new(|| {})));
+            let begin = Operation::Launch(Box::new(launch), running.clone());
+            std::thread::scope(|scope| {
+                scope.spawn(|| running.cancel());
+                queue.submit([begin]);
+            });
+            queue.signal(1).unwrap();
+            while queue.completed() == 0 {
+                std::thread::yield_now();
+            }
+            let failure = running.outcome().unwrap().failure;
+            assert_eq!(failure, Some(DispatchFailure::Cancelled));
+        }
+    }
 
     /// Each of many queues waits for the one before; they go on after each other when the first has completed its value.
     #[test]

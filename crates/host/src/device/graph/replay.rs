@@ -61,12 +61,19 @@ pub(crate) struct ReplayState {
     pub position: u64,
     failure: OnceLock<ReplayFailure>,
     is_over: AtomicBool,
+    /// What the replay uses is kept for good: lanes of it were ended by force.
+    is_kept: AtomicBool,
 }
 
 impl ReplayState {
     pub fn new(graph: Arc<str>, number: u64, sequences: RangeInclusive<u64>, position: u64) -> Self {
-        let (failure, is_over) = (OnceLock::new(), AtomicBool::new(false));
-        Self { graph, number, sequences, position, failure, is_over }
+        let (failure, is_over, is_kept) = (OnceLock::new(), AtomicBool::new(false), AtomicBool::new(false));
+        Self { graph, number, sequences, position, failure, is_over, is_kept }
+    }
+
+    /// Keeps for good what the replay uses, from its end on.
+    pub fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
     }
 
     /// Says whether it has ended and is settled.
@@ -77,18 +84,21 @@ impl ReplayState {
 
 /// Keeps what a replay uses until it is settled.
 pub(crate) struct ReplayHold {
-    _plan: Arc<Plan>,
+    plan: Arc<Plan>,
     replay: Arc<ReplayState>,
 }
 
 impl ReplayHold {
     pub fn new(plan: Arc<Plan>, replay: Arc<ReplayState>) -> Self {
-        Self { _plan: plan, replay }
+        Self { plan, replay }
     }
 }
 
 impl Drop for ReplayHold {
     fn drop(&mut self) {
+        if self.replay.is_kept.load(Ordering::Relaxed) {
+            std::mem::forget(self.plan.clone());
+        }
         self.replay.is_over.store(true, Ordering::Release);
     }
 }

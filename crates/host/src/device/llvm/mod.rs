@@ -273,7 +273,7 @@ impl LlvmProgram {
             .name("hostcall-program".into())
             .spawn(move || session.run(run.grid, &events))
             .map_err(|error| Error::NoThread { what: "a program", error })?;
-        let failed = |failure| Error::Launch { kernel: stage.end().to_owned(), failure };
+        let failed = |failure| Error::Launch { kernel: stage.end().to_owned(), failure, forced_lanes: 0 };
         loop {
             let event = match happened.recv_timeout(LOOK_EVERY) {
                 Ok(event) => event,

@@ -205,7 +205,7 @@ unsafe impl Queue for FunctionQueue {
                 .try_for_each(|_| body(&calls, &arguments))
                 .err()
                 .map(|reason| DispatchFailure::Fault(DeviceFault { kind: DeviceFaultKind::Device, reason }));
-            let _ = ended.set(DispatchOutcome { failure });
+            let _ = ended.set(DispatchOutcome { failure, ..Default::default() });
         };
         self.operations.send(Operation::Run(Box::new(run))).unwrap();
         Ok(Some(Arc::new(Started(told))))
@@ -581,7 +581,7 @@ fn a_port_that_is_served_no_more_ends_the_run() {
     };
     let is_told = |error: &Error, opcode| {
         let kind = FaultKind::Opcode(opcode);
-        matches!(error, Error::Launch { kernel, failure: LaunchFailure::Port(fault) }
+        matches!(error, Error::Launch { kernel, failure: LaunchFailure::Port(fault), .. }
             if kernel == "_start" && fault.kind == kind)
     };
     let error = broken(Options::default());

@@ -121,6 +121,9 @@ pub trait Running: Send + Sync {
 pub struct DispatchOutcome {
     /// What ended it, if it did not end by itself.
     pub failure: Option<DispatchFailure>,
+    /// Lanes that were ended by force, in the middle of their code, which may have told others of all that they could refer to:
+    /// what the dispatch used is never freed.
+    pub forced_lanes: u64,
 }
 
 /// What ended a dispatch.

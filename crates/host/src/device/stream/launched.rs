@@ -7,7 +7,7 @@ use crate::device::uses::Timeline;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,8 @@ pub(crate) struct LaunchState {
     /// Its place among the stream's operations.
     pub position: u64,
     pub outcome: Outcome,
+    /// Lanes of it that were ended by force.
+    pub forced_lanes: AtomicU64,
     /// Why it was to be ended when the device had it, where the server does not know it and nothing ends it.
     pub cancelled: OnceLock<CancelReason>,
     /// Where in a graph's replay it is.
@@ -83,7 +85,19 @@ impl LaunchState {
     pub fn new(kernel: Arc<str>, id: LaunchId, sequence: u64, position: u64) -> Self {
         let (outcome, cancelled) = (Outcome::default(), OnceLock::new());
         let (is_foreign, node, is_captured) = (false, None, false);
-        Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, node, is_captured }
+        let forced_lanes = AtomicU64::new(0);
+        Self {
+            kernel,
+            id,
+            is_foreign,
+            sequence,
+            position,
+            outcome,
+            forced_lanes,
+            cancelled,
+            node,
+            is_captured,
+        }
     }
 
     /// Shares it, in the memory of one that nobody else has any more, if there is one.
@@ -98,6 +112,12 @@ impl LaunchState {
     pub fn of_node(node: NodeOrigin, id: LaunchId, sequence: u64, position: u64) -> Self {
         let new = Self::new(node.what().clone(), id, sequence, position);
         Self { node: Some(node), ..new }
+    }
+
+    /// Returns the error that tells of its failure.
+    pub fn error(&self, failure: &LaunchFailure) -> Error {
+        let (kernel, failure) = (self.kernel.to_string(), failure.clone());
+        Error::Launch { kernel, failure, forced_lanes: self.forced_lanes.load(Ordering::Relaxed) }
     }
 
     /// Says whether the kernel is one of hostcall's, which the server serves and which looks at the stream's stop word.
@@ -201,7 +221,6 @@ impl Launch {
 
     fn outcome(&self) -> Result<LaunchOutcome, Error> {
         let outcome = self.state.outcome.get().expect("a launch that has ended has an outcome");
-        let kernel = || self.state.kernel.to_string();
-        outcome.map_err(|failure| Error::Launch { kernel: kernel(), failure: failure.clone() })
+        outcome.map_err(|failure| self.state.error(failure))
     }
 }

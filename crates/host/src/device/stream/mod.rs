@@ -43,7 +43,6 @@ use hostcall_device::kernel::Plain;
 use operation::Readable;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -82,9 +81,7 @@ impl Device {
     /// # Errors
     /// When the device has as many streams as it can have (4096), or was closed.
     pub fn stream(&self) -> Result<Stream, Error> {
-        if self.inner.core.closed.load(Ordering::SeqCst) {
-            return Err(Error::Closed);
-        }
+        self.inner.core.check_open()?;
         Ok(Stream { queue: StreamQueue::new(&self.inner)? })
     }
 }
@@ -254,6 +251,10 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if self.core().is_forked() {
+            std::mem::forget(self.queue.clone());
+            return;
+        }
         self.leave_capture();
         let last = self.queue.last();
         let may_wait = !std::thread::panicking() && !super::waiting::is_in_handler();

@@ -41,6 +41,13 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// Keeps for good what the launch uses: code of lanes that were ended by force may use it still, on threads that they started.
+    pub fn keep(self) {
+        let Self { wanted, memory, values, .. } = self;
+        wanted.iter().for_each(|wanted| std::mem::forget(wanted.allocation.memory.clone()));
+        std::mem::forget((memory, values));
+    }
+
     /// Forgets the launch, and gives back what memory it took besides this and its state's.
     pub fn clear(&mut self, mut state: Arc<LaunchState>) {
         let Self { kernel, parameters, wanted, memory, values, by_address, hidden, runs_to_end, .. } = self;

@@ -252,6 +252,7 @@ impl StreamQueue {
 
     /// Puts an operation on the stream, after `before` and what conflicts with what it uses. Returns its position.
     pub fn push(&self, before: Vec<Point>, operation: Operation) -> Result<u64, Error> {
+        self.device.core.check_process()?;
         let mut pushing = lock(&self.pushing);
         self.check_open()?;
         Ok(self.push_locked(&mut pushing, before, operation))
@@ -393,6 +394,7 @@ impl StreamQueue {
         mut parts: Box<Parts>,
         begin: impl FnOnce(&mut Parameters, u64, &StreamWord) -> Result<LaunchId, Error>,
     ) -> Result<Launch, Error> {
+        self.device.core.check_process()?;
         let mut pushing = lock(&self.pushing);
         self.check_open()?;
         let sequence = pushing.sequence + 1;
@@ -418,7 +420,7 @@ impl StreamQueue {
         if let Some(error) = self.dead.get() {
             return Err(error.clone().into());
         }
-        if self.device.core.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+        self.device.core.check_open()
     }
 
     /// The last position that has ended on the device.

@@ -122,6 +122,7 @@ impl StreamQueue {
         number: u64,
         last: Option<Point>,
     ) -> Result<Arc<ReplayState>, Error> {
+        self.device.core.check_process()?;
         let mut pushing = lock(&self.pushing);
         self.check_open()?;
         let (first_position, first_sequence) = (pushing.position + 1, pushing.sequence + 1);

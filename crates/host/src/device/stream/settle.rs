@@ -3,7 +3,7 @@
 use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::{Dispatched, Kept, Listed};
 use super::queue::{InFlight, Settling, State, StreamQueue, lock};
-use crate::device::error::{Error, LaunchFailure};
+use crate::device::error::LaunchFailure;
 use crate::device::graph::NodeFailure;
 use crate::device::seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
 use crate::device::waiting;
@@ -153,6 +153,11 @@ impl StreamQueue {
         for flying in ended {
             // The last reference to a user's value may be here.
             let clear = || match flying.kept {
+                Kept::Launch(Dispatched { parts, state })
+                    if state.forced_lanes.load(Ordering::Relaxed) > 0 =>
+                {
+                    parts.keep();
+                }
                 Kept::Launch(Dispatched { mut parts, state }) if spare.len() < MOST_SPARE => {
                     parts.clear(state);
                     spare.push(parts);
@@ -354,7 +359,14 @@ impl StreamQueue {
             fault = device.server.take_fault(launch.id).map(of_kind(DeviceFaultKind::Channel));
             fault = fault.or_else(|| device.server.failure().map(of_kind(DeviceFaultKind::Server)));
         }
-        let failure = running.and_then(|running| running.outcome()).and_then(|outcome| outcome.failure);
+        let ended = running.and_then(|running| running.outcome()).unwrap_or_default();
+        if ended.forced_lanes > 0 {
+            launch.forced_lanes.store(ended.forced_lanes, Ordering::Relaxed);
+            if let Some(node) = &launch.node {
+                node.replay.keep();
+            }
+        }
+        let failure = ended.failure;
         let failure = fault.map(DispatchFailure::Fault).or(failure);
         let outcome = match (report.panic, report.exit_code, failure, cancelled) {
             (first @ Some(_), ..) => Err(LaunchFailure::Panicked { first, others: report.other_panics }),
@@ -409,7 +421,7 @@ impl StreamQueue {
         if let Err(failure) = outcome {
             let error = match &launch.node {
                 Some(node) => node.fail(NodeFailure::Launch(failure.clone())),
-                None => Error::Launch { kernel: launch.kernel.to_string(), failure: failure.clone() },
+                None => launch.error(failure),
             };
             // Those that were skipped follow a launch whose end was told, or the device's end.
             queue.failed.get_or_insert(error);

@@ -31,6 +31,9 @@ impl StreamQueue {
         if launch.outcome.get().is_some() || self.settled.load(Ordering::Acquire) >= launch.position {
             return;
         }
+        if self.device.core.is_forked() {
+            return;
+        }
         self.look_for(launch.position);
         let mut state = lock(&self.state);
         if let Some(step) = state.step.clone().filter(|step| step.sequence == launch.sequence) {

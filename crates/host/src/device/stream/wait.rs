@@ -50,6 +50,7 @@ impl StreamQueue {
         operation: &'static str,
         deadline: Option<Instant>,
     ) -> Result<Waits, Error> {
+        self.device.core.check_process()?;
         if self.settled.load(Ordering::Acquire) >= position {
             return Ok(Waits::NONE);
         }
@@ -141,6 +142,7 @@ impl StreamQueue {
 
     /// Waits for everything so far, and tells the first failure. Then the stream goes on.
     pub fn synchronize(&self, deadline: Option<Instant>) -> Result<(), Option<Error>> {
+        self.device.core.check_process().map_err(Some)?;
         let mut last = self.last();
         // Nothing is added while the stream starts again, so that no launch is skipped that nobody is told of.
         let (pushing, mut state) = loop {
