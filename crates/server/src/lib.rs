@@ -37,6 +37,7 @@
 mod engine;
 pub mod llvm;
 mod own;
+mod primitive;
 pub mod rocm;
 pub mod services;
 

@@ -8,11 +8,9 @@
 //! On machines with few processors, a thread without work for a few microseconds yields its processor between
 //! looks: handlers and lanes need it.
 
+pub(crate) use super::attention::{Attention, Endpoint};
 use rustix::thread::set_current_timer_slack;
 use std::num::NonZero;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Fruitless looks after which a hot place is cold.
@@ -108,75 +106,10 @@ impl HotSet {
     }
 }
 
-/// How others get the attention of a polling thread.
-#[derive(Default)]
-pub(crate) struct Attention {
-    /// Goes up when the thread has to look at something besides its places.
-    calls: AtomicU64,
-    /// The thread sleeps, so that it has to be woken.
-    parked: AtomicBool,
-    thread: OnceLock<Thread>,
-}
-
-impl Attention {
-    /// Has the thread look at what changed.
-    pub fn call(&self) {
-        self.calls.fetch_add(1, Ordering::Release);
-        fence(Ordering::SeqCst);
-        self.wake();
-    }
-
-    /// Wakes the thread if it sleeps. A `SeqCst` fence comes between what the caller has stored for it and this.
-    ///
-    /// This is Dekker's order: the caller stores what there is to find and then looks whether the thread is parked; the
-    /// thread stores that it is parked and then looks for work. One of them sees what the other stored.
-    #[inline]
-    pub fn wake(&self) {
-        if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::AcqRel) {
-            self.unpark();
-        }
-    }
-
-    /// Wakes the thread in any case.
-    pub fn unpark(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
-
-    /// Returns whether the calling thread is the one that this is for.
-    pub fn is_of_this_thread(&self) -> bool {
-        self.thread.get().is_some_and(|thread| thread.id() == std::thread::current().id())
-    }
-}
-
-/// What a polling thread serves: the calls of one protocol.
-pub(crate) trait Endpoint {
-    /// Does what was asked for with [`Attention::call`]. Returns `false` when the thread is to end.
-    fn attend(&mut self) -> bool;
-
-    /// Looks at hot places and at some others. Returns whether there was work.
-    fn pass(&mut self) -> bool;
-
-    /// Looks at all places where there may be work, after a sleep; `again` when the one before was no longer than that ago.
-    /// Returns whether there was work.
-    fn sweep(&mut self, again: bool) -> bool;
-
-    /// Returns whether calls come often, so that a pause would delay them.
-    fn is_busy(&self) -> bool;
-
-    /// Tells clients that the thread sleeps, or does no more.
-    fn set_asleep(&mut self, _asleep: bool) {}
-
-    /// Returns how long to sleep, at most, when there was no work for `idle`; `again` when the thread has slept before
-    /// and found none.
-    fn longest_sleep(&mut self, idle: Duration, again: bool) -> Duration;
-}
-
 /// Serves until [`Endpoint::attend`] says that it is over. Without work the thread looks on for `spin` and then sleeps, and
 /// so it does when it was called for attention: what it was called for may soon bring work.
 pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Duration) {
-    let _ = attention.thread.set(std::thread::current());
+    attention.begin();
     // Where the system refuses, sleeps are longer.
     let _ = set_current_timer_slack(Some(TIMER_SLACK_NS));
     let yields =
@@ -184,7 +117,7 @@ pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Dur
     let (mut seen, mut passes) = (u64::MAX, 0u64);
     let mut idle_since: Option<Instant> = None;
     loop {
-        let calls = attention.calls.load(Ordering::Acquire);
+        let calls = attention.calls();
         if calls != seen {
             seen = calls;
             if !endpoint.attend() {
@@ -204,32 +137,13 @@ pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Dur
         if passes.is_multiple_of(CLOCK_PASSES) {
             let since = *idle_since.get_or_insert_with(Instant::now);
             let idle = since.elapsed();
-            if idle >= spin && sleep(endpoint, attention, seen, since) {
+            if idle >= spin && attention.sleep(endpoint, seen, since) {
                 idle_since = None;
             } else if yields && idle >= YIELD_AFTER {
                 std::thread::yield_now();
             }
         }
     }
-}
-
-/// Sleeps until a pass finds work or another thread calls for attention. The pass does the work that it finds. Returns
-/// `true` if it found any.
-fn sleep(endpoint: &mut impl Endpoint, attention: &Attention, seen: u64, idle_since: Instant) -> bool {
-    attention.parked.store(true, Ordering::SeqCst);
-    endpoint.set_asleep(true);
-    let (mut worked, mut again) = (false, false);
-    while !worked && attention.calls.load(Ordering::SeqCst) == seen {
-        std::thread::park_timeout(endpoint.longest_sleep(idle_since.elapsed(), again));
-        // Before it looks: a hint from now on ends the next sleep.
-        attention.parked.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        worked = endpoint.pass() | endpoint.sweep(again);
-        again = true;
-    }
-    endpoint.set_asleep(false);
-    attention.parked.store(false, Ordering::Relaxed);
-    worked
 }
 
 #[cfg(test)]

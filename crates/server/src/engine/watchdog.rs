@@ -1,9 +1,9 @@
 //! Deadlines, reports of calls that do not move, and threads for work that waits for one. A thread of its own, asleep
 //! while no call waits.
 
+use super::calls::{Call, Calls};
 use super::{Engine, LaunchSet, trace};
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::status::CallError;
 use hostcall_trace::Source;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -140,53 +140,33 @@ impl std::fmt::Display for Waiting {
     }
 }
 
-/// A call that a watchdog watches.
-pub(crate) trait Watched: Send + Sync {
-    /// Returns whether lanes still wait.
-    fn is_open(&self) -> bool;
+/// A call that a watchdog watches. But for [`Watched::give_up`], nothing here waits for a copy of a request or a reply.
+pub(crate) trait Watched: Call {
     /// Returns when the call was taken.
     fn started(&self) -> Instant;
     /// Returns the first deadline of the lanes that wait.
     fn deadline(&self) -> Option<Instant>;
-    /// Answers the lanes whose deadline has passed.
+    /// Answers the lanes whose deadline has passed, or as many of them as can be answered without waiting.
     fn expire(&self, now: Instant);
-    /// Returns whose call it is.
-    fn launch(&self) -> LaunchId;
-    /// Answers the lanes that wait with this error.
-    fn give_up(&self, error: CallError);
+    /// Cancels the call of the lanes that wait. They have their answers when this returns.
+    fn give_up(&self);
+    /// Does what [`Watched::give_up`] does without waiting: whoever copies what is of the call does it afterwards.
+    fn give_up_soon(&self);
     /// Returns the slot whose wave waits.
     fn slot(&self) -> u32;
     /// Describes what it waits for. [`Waiting::device`] is the watchdog's to say.
     fn waiting(&self) -> Waiting;
 }
 
-/// What the watchdog knows of a call without touching it.
-struct Entry {
-    call: Weak<dyn Watched>,
-    launch: LaunchId,
-    is_reported: bool,
-}
-
 struct State {
-    calls: Vec<Entry>,
+    calls: Calls<dyn Watched>,
     /// When the watchdog looks at calls next; `None` when it does not know of anything.
     next: Option<Instant>,
-    /// Calls after the last look, or after answered ones were forgotten.
-    kept: usize,
     /// When the pools are to be looked at.
     pools: Option<Instant>,
     /// When to look for calls that nobody told of.
     look: Option<Instant>,
     stopped: bool,
-}
-
-/// Returns a call whose lanes wait. It is added to `looked_at`, to be dropped under no lock, whether they do or not.
-fn is_open<'a>(
-    weak: &Weak<dyn Watched>,
-    looked_at: &'a mut Vec<Arc<dyn Watched>>,
-) -> Option<&'a Arc<dyn Watched>> {
-    looked_at.push(weak.upgrade()?);
-    looked_at.last().filter(|call| call.is_open())
 }
 
 pub(crate) struct Watchdog {
@@ -206,7 +186,8 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     pub fn new(stall_after: Duration, device: Arc<str>, trace: Option<Source>) -> Self {
-        let state = State { calls: Vec::new(), next: None, kept: 0, pools: None, look: None, stopped: false };
+        let state =
+            State { calls: Calls::new(FORGET_AFTER), next: None, pools: None, look: None, stopped: false };
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -229,16 +210,11 @@ impl Watchdog {
         let mut state = self.state.lock();
         if state.stopped {
             drop(state);
-            return call.give_up(CallError::Cancelled);
+            return call.give_up();
         }
         let weak: Weak<dyn Watched> = Arc::<_>::downgrade(call) as Weak<dyn Watched>;
-        state.calls.push(Entry { call: weak, launch: call.launch(), is_reported: false });
-        // Dropped when the lock is released: the last reference to a call may be among them, and with it a service.
         let mut looked_at = Vec::new();
-        if state.calls.len() > 2 * state.kept + FORGET_AFTER {
-            state.calls.retain(|entry| is_open(&entry.call, &mut looked_at).is_some());
-            state.kept = state.calls.len();
-        }
+        state.calls.add(weak, call.launch(), &mut looked_at);
         let due = self.due(&**call, false, Instant::now());
         if due.is_some_and(|due| state.next.is_none_or(|next| due < next)) {
             state.next = due;
@@ -308,11 +284,8 @@ impl Watchdog {
 
     /// The calls that wait, of the launches that are `wanted`.
     fn open(&self, wanted: impl Fn(LaunchId) -> bool) -> Vec<Arc<dyn Watched>> {
-        let state = self.state.lock();
-        let calls = state.calls.iter().filter(|entry| wanted(entry.launch));
-        let mut calls: Vec<_> = calls.filter_map(|entry| entry.call.upgrade()).collect();
+        let mut calls = self.state.lock().calls.of(wanted);
         // Not under the lock: the last reference to a call may be dropped here, and with it a service.
-        drop(state);
         calls.retain(|call| call.is_open());
         calls
     }
@@ -326,27 +299,28 @@ impl Watchdog {
         self.open(|_| true).iter().map(|call| self.describe(&**call)).collect()
     }
 
-    /// Gives the waiting calls of launches, or of all, this error.
-    pub fn give_up(&self, launches: Option<&LaunchSet>, error: CallError) {
-        for call in self.open(|of| launches.is_none_or(|launches| launches.contains(of))) {
-            call.give_up(error);
-        }
+    /// Cancels the waiting calls of launches, or of all. They are answered when this returns.
+    pub fn give_up(&self, launches: Option<&LaunchSet>) {
+        let is_of = |of| launches.is_none_or(|launches| launches.contains(of));
+        self.open(is_of).iter().for_each(|call| call.give_up());
     }
 
-    /// Gives the waiting calls of these slots this error.
-    pub fn give_up_slots(&self, slots: &[u32], error: CallError) {
-        for call in self.open(|_| true) {
-            if slots.contains(&call.slot()) {
-                call.give_up(error);
-            }
-        }
+    /// Cancels the waiting calls of launches without waiting for copies, for threads that find calls.
+    pub fn give_up_soon(&self, launches: &LaunchSet) {
+        self.open(|of| launches.contains(of)).iter().for_each(|call| call.give_up_soon());
+    }
+
+    /// Cancels the waiting calls of these slots. They are answered when this returns.
+    pub fn give_up_slots(&self, slots: &[u32]) {
+        let calls = self.open(|_| true);
+        calls.iter().filter(|call| slots.contains(&call.slot())).for_each(|call| call.give_up());
     }
 
     /// Ends the thread, and gives up all calls.
     pub fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_one();
-        self.give_up(None, CallError::Cancelled);
+        self.give_up(None);
     }
 
     /// The thread's loop.
@@ -402,8 +376,7 @@ impl Watchdog {
         let mut next = None;
         let mut looked_at = Vec::new();
         let mut state = self.state.lock();
-        state.calls.retain_mut(|Entry { call, is_reported, .. }| {
-            let Some(call) = is_open(call, &mut looked_at) else { return false };
+        state.calls.look(&mut looked_at, |call, is_reported| {
             if !*is_reported && now.duration_since(call.started()) >= self.stall_after {
                 *is_reported = true;
                 stalled.push(call.clone());
@@ -415,9 +388,7 @@ impl Watchdog {
                 told.push(call.clone());
             }
             next = next.into_iter().chain(self.due(&**call, *is_reported, now)).min();
-            true
         });
-        state.kept = state.calls.len();
         state.next = next.map(|next: Instant| next.max(now + TICK));
         drop(state);
         drop(looked_at);
@@ -468,11 +439,17 @@ mod tests {
         dropped: mpsc::Sender<()>,
     }
 
-    impl Watched for EndsAtALook {
+    impl Call for EndsAtALook {
         fn is_open(&self) -> bool {
             drop(self.itself.lock().take());
             false
         }
+        fn launch(&self) -> LaunchId {
+            LaunchId::NONE
+        }
+    }
+
+    impl Watched for EndsAtALook {
         fn started(&self) -> Instant {
             Instant::now()
         }
@@ -480,10 +457,8 @@ mod tests {
             None
         }
         fn expire(&self, _: Instant) {}
-        fn launch(&self) -> LaunchId {
-            LaunchId::NONE
-        }
-        fn give_up(&self, _: CallError) {}
+        fn give_up(&self) {}
+        fn give_up_soon(&self) {}
         fn slot(&self) -> u32 {
             0
         }

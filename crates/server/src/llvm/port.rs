@@ -6,6 +6,7 @@ use super::options::FaultKind;
 use super::server::Shared;
 use crate::engine::Threads;
 use crate::engine::budget::Charge;
+use crate::engine::calls::Call;
 use crate::engine::trace::Recording;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use futures_lite::future::poll_fn;
@@ -318,11 +319,17 @@ struct WaitingCall {
     started: Instant,
 }
 
-impl Watched for WaitingCall {
+impl Call for WaitingCall {
     fn is_open(&self) -> bool {
         true
     }
 
+    fn launch(&self) -> LaunchId {
+        LaunchId::NONE
+    }
+}
+
+impl Watched for WaitingCall {
     fn started(&self) -> Instant {
         self.started
     }
@@ -333,11 +340,9 @@ impl Watched for WaitingCall {
 
     fn expire(&self, _: Instant) {}
 
-    fn launch(&self) -> LaunchId {
-        LaunchId::NONE
-    }
+    fn give_up(&self) {}
 
-    fn give_up(&self, _: CallError) {}
+    fn give_up_soon(&self) {}
 
     fn slot(&self) -> u32 {
         self.port

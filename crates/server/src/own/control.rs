@@ -11,7 +11,6 @@ use crate::engine::watchdog::{Waiting, WaitsFor, WavePlace};
 use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LINE_WORDS;
-use hostcall_abi::status::CallError;
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
 use hostcall_service::Caller;
@@ -234,7 +233,7 @@ impl Server {
     /// those that were cancelled, and why, in the order of their ids.
     pub fn end_all(&self, launches: LaunchSet) -> Vec<(LaunchId, CancelReason)> {
         let ended = self.shared.launches.end(launches);
-        self.shared.engine.watchdog.give_up(Some(&ended.launches), CallError::Cancelled);
+        self.shared.engine.watchdog.give_up(Some(&ended.launches));
         self.shared.messages.forget_launches(&ended.launches);
         // After the calls that were given up, and before others have the indices, by which a trace knows launches.
         if let Some(trace) = &self.shared.trace {
@@ -280,7 +279,7 @@ impl Server {
         let slots: Arc<[u32]> = slots.into();
         self.ignore(&slots);
         // A call that a consumer took before is with the watchdog now.
-        self.shared.engine.watchdog.give_up_slots(&slots, CallError::Cancelled);
+        self.shared.engine.watchdog.give_up_slots(&slots);
         self.shared.command(|done| Command::Reset(slots.clone(), done));
         slots.iter().for_each(|slot| self.shared.messages.forget(*slot));
     }

@@ -6,10 +6,10 @@
 
 use super::registry::Entry;
 use super::shared::Shared;
+use crate::engine::calls::Call;
 use crate::engine::handling::set_service;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::status::CallError;
 use hostcall_service::Caller;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -118,11 +118,17 @@ impl Shared {
     }
 }
 
-impl Watched for InlineCall {
+impl Call for InlineCall {
     fn is_open(&self) -> bool {
         self.cells[self.consumer].turns.load(Ordering::Acquire) == self.seen.turns
     }
 
+    fn launch(&self) -> LaunchId {
+        self.seen.launch
+    }
+}
+
+impl Watched for InlineCall {
     fn started(&self) -> Instant {
         self.since
     }
@@ -134,11 +140,9 @@ impl Watched for InlineCall {
 
     fn expire(&self, _: Instant) {}
 
-    fn launch(&self) -> LaunchId {
-        self.seen.launch
-    }
+    fn give_up(&self) {}
 
-    fn give_up(&self, _: CallError) {}
+    fn give_up_soon(&self) {}
 
     fn slot(&self) -> u32 {
         self.seen.slot

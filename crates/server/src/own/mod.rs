@@ -1,8 +1,8 @@
 //! hostcall's own protocol: finding calls and posts, and having them handled.
 //!
 //! A call's hops: `consumer` finds it, `dispatch` looks its service up in the `registry` and runs an inline
-//! handler at once, or makes a `job` that a worker thread or the executor answers. `bytes` does the same for
-//! calls with bytes; `messages` puts such messages together, `reply` has where handlers put such replies.
+//! handler at once, or makes a `job` that a worker thread or the executor does, with a `ticket` to answer it.
+//! `bytes` does the same for calls with bytes; `messages` puts such messages together, `reply` has where handlers put such replies.
 //! `posts` has the queues of posts to handlers that may wait.
 //!
 //! What else a call may meet: `at_once` answers it without a worker thread, `turns` has it wait for another
@@ -18,20 +18,22 @@
 //! - *Blocking* (the default): on a worker thread of the device (`engine::workers`). Built-in services have
 //!   pools of their own: one for files and the like, one thread for lanes that read the standard input, one
 //!   pool for lanes that print.
-//! - *Async*: as a future on the server's executor.
+//! - *Async*: as a future on the server's executor, or on a runtime of the user's. It is dropped once its lane
+//!   has its answer, whoever gives it.
 //!
 //! # The life of a call whose handler may wait
 //! 1. *Rung.* The consumer sees a doorbell change (`Scanner::rung`).
 //! 2. *Taken.* It copies the packet's lines and checks them.
 //! 3. *Detached.* The slot's `busy` bit is set, which keeps the consumer from looking at the slot again. The
-//!    consumer makes a `job::Ticket`: the right to answer the packet, with what each lane asked. It puts the
+//!    consumer makes a `ticket::Ticket`: the right to answer the packet, with what each lane asked. It puts the
 //!    ticket under the watchdog's watch, and then looks whether the launch was cancelled meanwhile. (Whoever
 //!    cancels marks the launch and then gives up what is watched; so one of the two answers the call.)
 //! 4. *Handled.* A worker thread, or the executor, takes a lane's call out of the ticket, copies its bytes,
 //!    and runs the handler.
 //! 5. *Answered.* Handler, the lane's deadline and a cancellation race for each lane, under the ticket's
 //!    lock. The first one writes the lane's reply; bytes are copied under that lock, since a lane has its
-//!    memory to itself once it is answered.
+//!    memory to itself once it is answered. Consumers and the watchdog never wait for that lock
+//!    (`engine::answers`).
 //! 6. *Busy cleared.* When every lane has its answer, `DetachedAnswer` is dropped, and the slot may be looked
 //!    at again. Then the device is told (`on_answer`), and the consumer is woken: the wave may have rung
 //!    again before the bit was cleared.
@@ -61,6 +63,7 @@ mod registration;
 mod registry;
 mod reply;
 mod shared;
+mod ticket;
 mod turns;
 mod unfinished;
 

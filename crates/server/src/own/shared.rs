@@ -14,7 +14,6 @@ use crate::engine::polling::Attention;
 use crate::engine::rare::Rare;
 use crate::engine::watchdog::WavePlace;
 use hostcall_abi::launch::{LaunchId, LaunchRun};
-use hostcall_abi::status::CallError;
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
 use hostcall_service::Caller;
@@ -270,7 +269,8 @@ impl Shared {
     pub fn cancel(&self, launches: LaunchRun, why: CancelReason) {
         self.launches.cancel(launches, why);
         // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
-        self.engine.watchdog.give_up(Some(&launches.into()), CallError::Cancelled);
+        // Without waiting, since a consumer that learns of a lane's panic calls this.
+        self.engine.watchdog.give_up_soon(&launches.into());
         self.post_counts.forget(launches);
         self.wake();
         let (first, count) = (launches.first(), launches.count());

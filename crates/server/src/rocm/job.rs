@@ -3,6 +3,7 @@
 use super::buffer::{Buffer, Taken};
 use super::consumer::{Shared, handled};
 use super::services::{Entry, handle};
+use crate::engine::calls::Call;
 use crate::engine::trace::Recording;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use crate::engine::workers::Work;
@@ -64,7 +65,7 @@ impl Job {
 impl Work for Job {
     fn run_next(self: Arc<Self>) {
         if self.buffer.is_closed() {
-            return self.give_up(CallError::Cancelled);
+            return self.give_up();
         }
         let Some(mut taken) = self.taken.lock().take() else { return };
         let recording = self.recording.lock().take();
@@ -85,11 +86,17 @@ impl Work for Job {
     }
 }
 
-impl Watched for Job {
+impl Call for Job {
     fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
+    fn launch(&self) -> LaunchId {
+        LaunchId::NONE
+    }
+}
+
+impl Watched for Job {
     fn started(&self) -> Instant {
         self.started
     }
@@ -100,11 +107,7 @@ impl Watched for Job {
 
     fn expire(&self, _now: Instant) {}
 
-    fn launch(&self) -> LaunchId {
-        LaunchId::NONE
-    }
-
-    fn give_up(&self, _error: CallError) {
+    fn give_up(&self) {
         if self.close() {
             if let Some(mut recording) = self.recording.lock().take() {
                 recording.lanes_ended(self.lanes, Status::Error(CallError::Cancelled));
@@ -112,6 +115,10 @@ impl Watched for Job {
             }
             self.buffer.release(self.packet);
         }
+    }
+
+    fn give_up_soon(&self) {
+        self.give_up();
     }
 
     fn slot(&self) -> u32 {

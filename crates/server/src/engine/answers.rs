@@ -1,0 +1,165 @@
+//! The answers to the lanes of a call that left its consumer. Whoever is first gives a lane its answer: the handler, the
+//! lane's deadline, or a cancellation.
+//!
+//! # Invariants
+//! - Whoever answers a lane has the lock and clears the lane's bit of `open`: each lane is answered once.
+//! - When no bit is left, the way to the lanes is gone before the last bit is: whoever sees no lane that waits finds the
+//!   call's slot free.
+//! - A request is read and a reply is written under the lock, since the lane has its memory for other things once it is
+//!   answered. Such a copy takes its time. So consumers and the watchdog do not wait for the lock: they read words, try it,
+//!   or leave what is to be done to whoever has it ([`Answers::give_up_soon`]).
+
+use crate::primitive::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
+use std::ops::DerefMut;
+use std::task::{Context, Poll, Waker};
+
+/// How the lanes of a call are answered.
+pub(crate) trait Way {
+    /// Answers all lanes that have no answer, which are so many: nobody handles their calls any more.
+    fn give_up(&mut self, lanes: u32);
+}
+
+/// Who learns that lanes were answered, under no lock.
+pub(crate) trait Notify {
+    /// One lane was answered, or several; they are the last ones of their call if `is_last`.
+    fn answered(&self, is_last: bool);
+}
+
+/// The answers to the lanes of a call, by the lanes' ranks.
+pub(crate) struct Answers<W, N> {
+    /// Ranks of the lanes that have no answer, a bit each. Changed under the lock.
+    open: AtomicU64,
+    /// Lanes that have no answer are to be given up.
+    is_given_up: AtomicBool,
+    /// `None` when each lane has its answer.
+    way: Mutex<Option<W>>,
+    /// Futures that handle lanes: they end when these have their answers.
+    wakers: Mutex<Vec<(u32, Waker)>>,
+    notify: N,
+}
+
+impl<W: Way, N: Notify> Answers<W, N> {
+    /// Makes the answers to so many lanes, 1 to 64.
+    pub fn new(lanes: u32, way: W, notify: N) -> Self {
+        Self {
+            open: AtomicU64::new(u64::MAX >> (64 - lanes)),
+            is_given_up: AtomicBool::new(false),
+            way: Mutex::new(Some(way)),
+            wakers: Mutex::new(Vec::new()),
+            notify,
+        }
+    }
+
+    /// Returns the ranks of the lanes that have no answer, a bit each.
+    pub fn open(&self) -> u64 {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a lane has no answer.
+    pub fn waits(&self, rank: u32) -> bool {
+        self.open() >> rank & 1 != 0
+    }
+
+    /// Does what must not be done for a lane that is answered already, and returns its result. The lane gets no answer
+    /// meanwhile.
+    pub fn with<R>(&self, rank: u32, work: impl FnOnce(&mut W) -> R) -> Option<R> {
+        let mut way = self.way.lock();
+        let result = way.as_mut().filter(|_| self.waits(rank)).map(work);
+        drop(way);
+        self.give_up_rest();
+        result
+    }
+
+    /// Answers a lane, unless it has an answer. `give` does it, and is told whether the lane is the last one.
+    pub fn give(&self, rank: u32, give: impl FnOnce(&mut W, bool)) {
+        self.give_under(self.way.lock(), rank, give);
+    }
+
+    /// Does what [`Answers::give`] does, unless somebody has the lock. Returns whether the lane has an answer.
+    pub fn try_give(&self, rank: u32, give: impl FnOnce(&mut W, bool)) -> bool {
+        if let Some(way) = self.way.try_lock() {
+            self.give_under(way, rank, give);
+        }
+        !self.waits(rank)
+    }
+
+    fn give_under(
+        &self,
+        mut way: impl DerefMut<Target = Option<W>>,
+        rank: u32,
+        give: impl FnOnce(&mut W, bool),
+    ) {
+        let open = self.open();
+        let rest = open & !(1 << rank);
+        let given = way.as_mut().filter(|_| rest != open).map(|way| give(way, rest == 0));
+        if given.is_some() {
+            if rest == 0 {
+                *way = None;
+            }
+            self.open.store(rest, Ordering::Release);
+        }
+        drop(way);
+        if given.is_some() {
+            self.tell(1 << rank, rest == 0);
+        }
+        self.give_up_rest();
+    }
+
+    /// Gives up the lanes that have no answer. They are answered when this returns.
+    pub fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+        let way = self.way.lock();
+        self.rest(way);
+    }
+
+    /// Gives up the lanes that have no answer, without waiting: where somebody has the lock, it is they who do it.
+    pub fn give_up_soon(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+        self.give_up_rest();
+    }
+
+    /// Gives up the lanes that have no answer, if that is asked for. Whoever releases the lock calls this afterwards.
+    ///
+    /// This is Dekker's order: who gives up stores that and then tries the lock, who has the lock releases it and then looks
+    /// whether somebody gives up. One of them sees what the other did.
+    fn give_up_rest(&self) {
+        fence(Ordering::SeqCst);
+        if self.is_given_up.load(Ordering::Relaxed)
+            && self.open() != 0
+            && let Some(way) = self.way.try_lock()
+        {
+            self.rest(way);
+        }
+    }
+
+    fn rest(&self, mut way: impl DerefMut<Target = Option<W>>) {
+        let Some(mut last) = way.take() else { return };
+        let open = self.open();
+        last.give_up(open.count_ones());
+        drop(last);
+        self.open.store(0, Ordering::Release);
+        drop(way);
+        self.tell(open, true);
+    }
+
+    /// Tells that lanes of these ranks have their answers.
+    fn tell(&self, ranks: u64, is_last: bool) {
+        self.notify.answered(is_last);
+        let mut wakers = self.wakers.lock();
+        let woken: Vec<_> = wakers.extract_if(.., |(rank, _)| ranks >> *rank & 1 != 0).collect();
+        drop(wakers);
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Waits until a lane has its answer.
+    pub fn poll_answered(&self, rank: u32, context: &mut Context<'_>) -> Poll<()> {
+        // Whoever answers the lane later finds the waker; who did it before is seen below.
+        let mut wakers = self.wakers.lock();
+        match wakers.iter_mut().find(|(of, _)| *of == rank) {
+            Some((_, waker)) => waker.clone_from(context.waker()),
+            None => wakers.push((rank, context.waker().clone())),
+        }
+        drop(wakers);
+        if self.waits(rank) { Poll::Pending } else { Poll::Ready(()) }
+    }
+}

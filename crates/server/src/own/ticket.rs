@@ -1,0 +1,287 @@
+//! The ticket of a packet of calls whose handlers may wait: what of it is unread, where its replies go, and the
+//! [`Answers`] for which its handlers, its deadlines and cancellations race.
+
+use super::bytes;
+use super::job::LaneCall;
+use super::messages::Unread;
+use super::registry::{Entry, Kind};
+use super::reply::{ByteReply, ReplyPlace};
+use super::shared::Shared;
+use crate::engine::answers::{Answers, Notify, Way};
+use crate::engine::calls::Call;
+use crate::engine::trace::Recording;
+use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::Kind as PacketKind;
+use hostcall_channel::host::DetachedAnswer;
+use hostcall_service::Caller;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tracing::Level;
+
+/// The right to answer a packet, shared by its lanes' handlers, the watchdog and cancellations.
+pub(crate) struct Ticket {
+    answers: Answers<Lanes, Arc<Shared>>,
+    /// Ranks of the lanes whose handlers have begun.
+    begun: AtomicU64,
+    /// Ranks of those that have waited for their turn.
+    in_turn: AtomicU64,
+    /// Deadlines of lanes, by their ranks; the first one last. No copy is made under the lock.
+    deadlines: Mutex<Vec<(Instant, u32)>>,
+    pub entry: Arc<Entry>,
+    slot: u32,
+    launch: LaunchId,
+    started: Instant,
+    pub shared: Arc<Shared>,
+    kind: PacketKind,
+    /// Where each lane's reply may go.
+    pub places: SmallVec<[ReplyPlace; 1]>,
+    /// The calls that no thread has taken, by their ranks; those that are taken next last.
+    pub left: Mutex<SmallVec<[(u32, LaneCall); 1]>>,
+}
+
+/// How a packet's lanes are answered.
+struct Lanes {
+    answer: DetachedAnswer,
+    record: Option<Box<Record>>,
+}
+
+/// What a tracer gets of the packet.
+struct Record {
+    recording: Recording,
+    entry: Arc<Entry>,
+    launch: LaunchId,
+}
+
+impl Record {
+    /// Records that lanes have their answers. The slot is not free yet, so that no later call of it is recorded before.
+    fn ended(&mut self, lanes: u32, status: Status, is_last: bool) {
+        self.recording.lanes_ended(lanes, status);
+        if is_last {
+            let method = &self.entry.method;
+            self.recording.answered(method.name(), method.number().into(), self.launch);
+        }
+    }
+}
+
+impl Way for Lanes {
+    fn give_up(&mut self, lanes: u32) {
+        let status = Status::Error(CallError::Cancelled);
+        // Lanes that have an answer keep it.
+        self.answer.rest(status);
+        if let Some(record) = &mut self.record {
+            record.ended(lanes, status, true);
+        }
+    }
+}
+
+impl Notify for Arc<Shared> {
+    fn answered(&self, is_last: bool) {
+        Shared::answered(self);
+        // A lane may have rung again before the slot was free to be looked at.
+        if is_last {
+            self.wake();
+        }
+    }
+}
+
+impl Ticket {
+    /// Makes the ticket of a packet whose lanes' replies may go to `places`. `deadlines` are those of lanes, by their ranks.
+    pub fn new(
+        shared: &Arc<Shared>,
+        entry: &Arc<Entry>,
+        kind: PacketKind,
+        answer: DetachedAnswer,
+        launch: LaunchId,
+        places: SmallVec<[ReplyPlace; 1]>,
+        mut deadlines: Vec<(Instant, u32)>,
+        recording: Option<Recording>,
+        started: Instant,
+    ) -> Arc<Self> {
+        deadlines.sort_unstable_by(|a, b| b.cmp(a));
+        let (slot, lanes) = (answer.answer().slot(), answer.answer().lanes());
+        let record = recording.map(|recording| Box::new(Record { recording, entry: entry.clone(), launch }));
+        Arc::new(Self {
+            answers: Answers::new(lanes, Lanes { answer, record }, shared.clone()),
+            begun: AtomicU64::new(0),
+            in_turn: AtomicU64::new(0),
+            deadlines: Mutex::new(deadlines),
+            entry: entry.clone(),
+            slot,
+            launch,
+            started,
+            shared: shared.clone(),
+            kind,
+            places,
+            left: Mutex::default(),
+        })
+    }
+
+    /// Answers one lane with what its handler made.
+    pub fn finish(&self, rank: u32, caller: Caller, result: Result<ByteReply, CallError>) {
+        self.answers.give(rank, |Lanes { answer, record }, is_last| {
+            if let Some(Record { recording, .. }) = record.as_deref_mut() {
+                recording.ended(recording.now_ns());
+                recording.add_bytes(0, result.as_ref().map_or(0, ByteReply::len));
+            }
+            let status = if self.kind == PacketKind::Words {
+                let (status, words) = match result {
+                    Ok(reply) => (Status::Ok, reply.words),
+                    Err(error) => (Status::Error(error), SmallVec::new()),
+                };
+                answer.lane(rank, status, &words);
+                status
+            } else {
+                let place = self.places[rank as usize];
+                let (status, words) =
+                    bytes::put(&self.shared, answer.region(), answer.answer(), place, rank, caller, result);
+                answer.lane(rank, status, &words);
+                status
+            };
+            if let Some(record) = record {
+                record.ended(1, status, is_last);
+            }
+        });
+    }
+
+    /// Returns whether a lane has no answer.
+    pub fn waits(&self, rank: u32) -> bool {
+        self.answers.waits(rank)
+    }
+
+    /// Waits until a lane has its answer, whoever gives it.
+    pub fn poll_answered(&self, rank: u32, context: &mut Context<'_>) -> Poll<()> {
+        self.answers.poll_answered(rank, context)
+    }
+
+    /// Notes that a lane waits for its turn.
+    pub fn waits_for_turn(&self, rank: u32) {
+        self.in_turn.fetch_or(1 << rank, Ordering::Relaxed);
+    }
+
+    /// Notes that a lane's handler begins. Returns whether it is to: the lane has no answer, and the service is there.
+    pub fn begin(&self, rank: u32, call: &mut LaneCall) -> bool {
+        if self.entry.service.is_removed() {
+            call.free();
+            self.finish(rank, call.request.caller, Err(CallError::NoSuchService));
+            return false;
+        }
+        self.begun.fetch_or(1 << rank, Ordering::Relaxed);
+        let begin = |lanes: &mut Lanes| {
+            if let Some(Record { recording, .. }) = lanes.record.as_deref_mut() {
+                recording.began(recording.now_ns());
+            }
+        };
+        self.answers.with(rank, begin).is_some()
+    }
+
+    /// Reads what of a lane's request is unread. Returns whether the lane has no answer.
+    pub fn read(&self, rank: u32, call: &mut LaneCall) -> bool {
+        let caller = call.request.caller;
+        call.free_before();
+        let read = self.answers.with(rank, |lanes| {
+            let Some(Unread { area, from, bytes, lent_at, .. }) = call.unread.take() else { return Ok(()) };
+            if lent_at == 0 {
+                let (answer, to) = (&lanes.answer, &mut call.request.bytes);
+                answer.answer().append_bytes(answer.region(), area, rank, from, bytes, to);
+                return Ok(());
+            }
+            self.shared.messages.fetch(lent_at, bytes).map(|fetched| call.put_fetched(fetched))
+        });
+        if let Some(Err(error)) = read {
+            call.free();
+            self.finish(rank, caller, Err(error));
+        }
+        matches!(read, Some(Ok(())))
+    }
+}
+
+impl Call for Ticket {
+    fn is_open(&self) -> bool {
+        self.answers.open() != 0
+    }
+
+    fn launch(&self) -> LaunchId {
+        self.launch
+    }
+}
+
+impl Watched for Ticket {
+    fn started(&self) -> Instant {
+        self.started
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let (open, mut deadlines) = (self.answers.open(), self.deadlines.lock());
+        while deadlines.pop_if(|(_, rank)| open >> *rank & 1 == 0).is_some() {}
+        deadlines.last().map(|(deadline, _)| *deadline)
+    }
+
+    fn expire(&self, now: Instant) {
+        let status = Status::Error(CallError::TimedOut);
+        let expire = |rank| {
+            self.answers.try_give(rank, |Lanes { answer, record }, is_last| {
+                answer.lane(rank, status, &[]);
+                if let Some(record) = record {
+                    record.ended(1, status, is_last);
+                }
+            })
+        };
+        let mut late = Vec::new();
+        let next =
+            || self.deadlines.lock().last().filter(|(deadline, _)| *deadline <= now).map(|next| next.1);
+        while let Some(rank) = next() {
+            if !expire(rank) {
+                // Another lane's answer is being copied. The watchdog comes again.
+                break;
+            }
+            self.deadlines.lock().retain(|(_, of)| *of != rank);
+            late.push(rank);
+        }
+        let (launch, slot) = (self.launch, self.slot);
+        self.shared.engine.log(Level::DEBUG, move || {
+            tracing::debug!(%launch, slot, ranks = ?late, "a call's deadline has passed");
+        });
+    }
+
+    fn give_up(&self) {
+        self.answers.give_up();
+    }
+
+    fn give_up_soon(&self) {
+        self.answers.give_up_soon();
+    }
+
+    fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    fn waiting(&self) -> Waiting {
+        let (kernel, place) = self.shared.place_of(self.slot, self.launch);
+        let open = self.answers.open();
+        let is_async = matches!(self.entry.service.kind, Kind::Async(_));
+        let waits_for = if is_async || open & self.begun.load(Ordering::Relaxed) != 0 {
+            WaitsFor::Handler
+        } else if open & self.in_turn.load(Ordering::Relaxed) != 0 {
+            WaitsFor::Turn
+        } else {
+            WaitsFor::Thread
+        };
+        Waiting {
+            device: Arc::default(),
+            slot: self.slot,
+            launch: self.launch,
+            kernel,
+            place,
+            lanes: open.count_ones(),
+            service: self.entry.method.name().to_string(),
+            waited: self.started.elapsed(),
+            waits_for,
+        }
+    }
+}
