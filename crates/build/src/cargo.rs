@@ -104,12 +104,17 @@ struct Built {
 fn follow(mut cargo: Child, progress: Progress, manifest: &Path) -> std::io::Result<Built> {
     // Cargo writes little there when it is quiet, but a pipe that is full would stop it.
     let errors = cargo.stderr.take().map(|mut stderr| {
-        std::thread::spawn(move || {
+        std::thread::Builder::new().name("hostcall-cargo".into()).spawn(move || {
             let mut text = Vec::new();
             let _ = stderr.read_to_end(&mut text);
             text
         })
     });
+    let errors = errors.transpose().inspect_err(|_| {
+        // It would wait for somebody to read what it says.
+        let _ = cargo.kill();
+        let _ = cargo.wait();
+    })?;
     let (mut text, mut artifact, mut has_errors) = (String::new(), None, false);
     for message in Message::parse_stream(BufReader::new(cargo.stdout.take().expect("it is piped"))) {
         match message {

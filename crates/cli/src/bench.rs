@@ -1,7 +1,7 @@
 //! `hostcall bench`.
 
 use crate::output::Stdout;
-use crate::run::BY_SIGNAL;
+use crate::wait::BY_SIGNAL;
 use crate::{Outcome, complain, print};
 use hostcall_bench::{Group, Options, Row, bench};
 use signal_hook::consts::SIGPIPE;

@@ -1,7 +1,9 @@
 //! Programs that were linked with LLVM's GPU libc.
 
 use crate::arguments::RunOptions;
-use crate::run::{BY_SIGNAL, Event, Started, watch_signals};
+use crate::run::watch_signals;
+use crate::spawn;
+use crate::wait::{BY_SIGNAL, Event, Started};
 use hostcall::Device;
 use hostcall::device::LlvmRun;
 use hostcall::llvm::{End, Options};
@@ -39,14 +41,14 @@ pub fn start(
     }
     watch_signals(sender.clone())?;
     let device = device.clone();
-    std::thread::spawn(move || {
+    spawn("hostcall-wait", move || {
         let end = program.run(run);
         let code = end.map(|end| match end {
             End::Exited(code) => code,
             End::Aborted => BY_SIGNAL + SIGABRT,
         });
-        let _ = sender.send(Event::of_end(&device, code));
-    });
+        Event::tell_end(&sender, &device, code);
+    })?;
     // Nothing ends a GPU's kernel that does not end itself, but the end of the process.
     Ok(Started { grid, can_cancel: false, resident_lanes: None })
 }

@@ -15,6 +15,7 @@ mod output;
 mod run;
 mod top;
 mod trace;
+mod wait;
 
 use crate::output::Stdout;
 use arguments::{Arguments, Command};
@@ -28,6 +29,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::exit;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -38,7 +40,10 @@ type Outcome = Result<i32, Box<dyn Error>>;
 const USAGE: i32 = 2;
 
 fn main() {
-    // `hostcall run` has one stream. More connections than the driver's eight would take it half a second to open and close.
+    // A file that must not grow is then an error of whoever writes it. What is started here has the signal as it was.
+    if let Err(error) = signal_hook::flag::register(libc::SIGXFSZ, Arc::default()) {
+        complain(run::no_watch(error));
+    }
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => match arguments.command {
             Command::Run(options) => run::run(*options),
@@ -92,10 +97,24 @@ fn telling<T>(pipe: &Path, what: String, work: impl FnOnce() -> T) -> T {
         }
     };
     // Where the system starts no thread, nothing is said.
-    let _ = std::thread::Builder::new().name("hostcall-telling".into()).spawn(tell);
+    let _ = spawn("hostcall-telling", tell);
     let result = work();
     drop(done);
     result
+}
+
+/// Starts a thread.
+///
+/// # Errors
+/// A sentence, where the system starts none.
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(run);
+    started.map(drop).map_err(|error| {
+        let sentence = format!(
+            "the system starts no thread: {error}; raise its limit (`ulimit -u`), or end other programs"
+        );
+        io::Error::new(error.kind(), sentence)
+    })
 }
 
 /// Prints to standard output, whose reader may be gone.

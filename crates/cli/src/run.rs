@@ -3,61 +3,29 @@
 use crate::arguments::RunOptions;
 use crate::image::{Program, SOFTWARE};
 use crate::trace::Tracing;
-use crate::{Outcome, USAGE, complain, llvm, output};
-use hostcall::device::{Error as DeviceError, KernelResources, LoadedKernel, SoftwareDeviceConfig};
-use hostcall::server::WaitsFor;
+use crate::wait::{BY_SIGNAL, Event, Started, wait};
+use crate::{Outcome, USAGE, complain, llvm, output, spawn};
+use hostcall::Device;
+use hostcall::device::{KernelResources, LoadedKernel, SoftwareDeviceConfig};
 use hostcall::services::Builtins;
 use hostcall::trace::Tracer;
-use hostcall::{Device, Grid, LaunchFailure};
-use signal_hook::consts::{SIGINT, SIGPIPE, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::exit;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
-
-/// Exit code of a program that panicked, as of a Rust process.
-const PANICKED: i32 = 101;
-
-/// Exit code of a timeout, as of `timeout` of coreutils.
-const TIMED_OUT: i32 = 124;
-
-/// What the exit code of a process that a signal ends is above.
-pub const BY_SIGNAL: i32 = 128;
-
-/// How long a cancelled program may take to end. The software device ends lanes by force after a second.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// Calls that the report of an interrupted program names one by one; the others are counted.
-const MAX_NAMED: usize = 16;
-
-/// What ends the wait for the program.
-pub enum Event {
-    /// With its exit code.
-    Ended(Result<i32, DeviceError>),
-    Signal(i32),
-    /// Nobody reads standard output any more.
-    BrokenPipe,
-    /// The program did what it must not, and cannot go on.
-    Broken(String),
-}
-
-impl Event {
-    /// Waits for the output of a program that has ended and returns what is to become of the command.
-    pub fn of_end(device: &Device, result: Result<i32, DeviceError>) -> Self {
-        match (device.builtins().stdio().flush(), result) {
-            (Err(error), Ok(_)) => Self::Broken(format!("output of the program was lost: {error}")),
-            (_, result) => Self::Ended(result),
-        }
-    }
-}
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
 
 /// Runs the program that the options name.
 ///
 /// # Errors
 /// A sentence, when it cannot be run.
-pub fn run(options: RunOptions) -> Outcome {
+pub fn run(mut options: RunOptions) -> Outcome {
+    // As cargo takes it; another one is the program's.
+    if options.program.get(1).is_some_and(|argument| argument == "--") {
+        options.program.remove(1);
+    }
     let (sender, events) = mpsc::channel();
     let beginning = Beginning::watch()?;
     let program = Program::find(&options.program[0])?;
@@ -110,7 +78,7 @@ fn end_at_signals(events: Receiver<Event>, code: i32, has_trace: bool) {
         }
     };
     // Where the system starts no thread, the trace is waited for.
-    let _ = std::thread::Builder::new().name("hostcall-ending".into()).spawn(watch);
+    let _ = spawn("hostcall-ending", watch);
 }
 
 /// Returns why this program on this device can make nothing of an option that was given.
@@ -174,15 +142,6 @@ fn unusable(options: &RunOptions, program: &Program, device: &str) -> Option<Str
     None
 }
 
-/// A program that runs.
-pub struct Started {
-    pub grid: Grid,
-    /// Its calls can be cancelled, and the device tells what it waits for.
-    pub can_cancel: bool,
-    /// Most of its lanes that run at a time, where the device says it.
-    pub resident_lanes: Option<u64>,
-}
-
 fn open(
     name: &str,
     program: &Program,
@@ -238,7 +197,7 @@ impl Beginning {
                 );
             }
         };
-        std::thread::Builder::new().name("hostcall-begin".into()).spawn(watch).map_err(no_watch)?;
+        spawn("hostcall-begin", watch)?;
         Ok(Self(handle))
     }
 }
@@ -256,16 +215,12 @@ pub fn no_watch(error: io::Error) -> io::Error {
 /// Has signals sent to the channel of `sender`.
 pub fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT]).map_err(no_watch)?;
-    std::thread::Builder::new()
-        .name("hostcall-signals".into())
-        .spawn(move || {
-            for signal in signals.forever() {
-                // The receiver is gone when the process is about to end.
-                let _ = sender.send(Event::Signal(signal));
-            }
-        })
-        .map_err(no_watch)?;
-    Ok(())
+    spawn("hostcall-signals", move || {
+        for signal in signals.forever() {
+            // The receiver is gone when the process is about to end.
+            let _ = sender.send(Event::Signal(signal));
+        }
+    })
 }
 
 /// Launches the program, and has its end and signals sent to the channel of `sender`.
@@ -301,129 +256,14 @@ fn start(
     let launch = kernel.launch(&stream, grid)?;
     let is_software = device.name() == SOFTWARE;
     let device = device.clone();
-    std::thread::spawn(move || {
+    spawn("hostcall-wait", move || {
         let result = stream.synchronize().and_then(|()| launch.wait());
         let result = result.map(|outcome| outcome.exit_code.unwrap_or(0));
-        let _ = sender.send(Event::of_end(&device, result));
-    });
+        Event::tell_end(&sender, &device, result);
+    })?;
     // It was made with as many as there are by default.
     let resident_lanes = is_software.then(|| SoftwareDeviceConfig::default().resident_lanes.into());
     Ok(Started { grid, can_cancel: true, resident_lanes })
-}
-
-fn wait(device: &Device, started: &Started, timeout: Option<Duration>, events: &Receiver<Event>) -> Outcome {
-    // A time so late that the clock does not have it never comes.
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let (code, why) = loop {
-        let event = match deadline {
-            Some(deadline) => events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
-            None => events.recv().map_err(Into::into),
-        };
-        match event {
-            Ok(Event::Ended(result)) => return Ok(exit_code(result)),
-            Ok(Event::Signal(SIGQUIT)) => {
-                complain(format!("the program goes on: {}", report(device, started, usize::MAX)));
-            }
-            Ok(Event::Broken(why)) => break (1, Some(why)),
-            Ok(Event::BrokenPipe) => break (BY_SIGNAL + SIGPIPE, None),
-            Ok(Event::Signal(signal)) => {
-                break (
-                    BY_SIGNAL + signal,
-                    Some(format!("interrupted: {}", report(device, started, MAX_NAMED))),
-                );
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                let seconds = timeout.unwrap_or_default().as_secs_f64();
-                let report = report(device, started, usize::MAX);
-                break (TIMED_OUT, Some(format!("the program did not end within {seconds} s: {report}")));
-            }
-            Err(RecvTimeoutError::Disconnected) => unreachable!("the signals' thread keeps the channel open"),
-        }
-    };
-    if started.can_cancel {
-        why.into_iter().for_each(complain);
-        device.cancel_all();
-        // A second signal ends the wait too.
-        let _ = events.recv_timeout(GRACE);
-    } else {
-        flush(device);
-        why.into_iter().for_each(complain);
-    }
-    Ok(code)
-}
-
-/// Writes out what the program has printed, unless its reader takes too long.
-fn flush(device: &Device) {
-    let (done, flushed) = mpsc::channel();
-    let device = device.clone();
-    std::thread::spawn(move || {
-        // What was lost is not the first thing to say here.
-        let _ = device.builtins().stdio().flush();
-        let _ = done.send(());
-    });
-    let _ = flushed.recv_timeout(GRACE);
-}
-
-fn exit_code(result: Result<i32, DeviceError>) -> i32 {
-    result.unwrap_or_else(|error| {
-        complain(&error);
-        match error {
-            DeviceError::Launch { failure: LaunchFailure::Panicked { .. }, .. } => PANICKED,
-            _ => 1,
-        }
-    })
-}
-
-/// Says what the waves of the program wait for, of at most `most` of them one by one.
-fn report(device: &Device, started: &Started, most: usize) -> String {
-    let stalls = device.waiting();
-    if stalls.is_empty() {
-        let lanes: u64 = started
-            .grid
-            .workgroups
-            .iter()
-            .chain(&started.grid.workgroup_size)
-            .map(|n| u64::from(*n))
-            .product();
-        return without_calls(lanes, started.can_cancel, started.resident_lanes);
-    }
-    let pages = stalls.iter().filter(|stall| stall.waits_for == WaitsFor::Page).count();
-    let mut report = waits(stalls.len() - pages, pages);
-    for stall in stalls.iter().take(most) {
-        report += &format!("\n  {stall}");
-    }
-    if stalls.len() > most {
-        report += &format!("\n  and {} more", stalls.len() - most);
-    }
-    report
-}
-
-/// Says how many calls wait, and how many waves wait for a page of a raw channel.
-fn waits(calls: usize, pages: usize) -> String {
-    let calls = match calls {
-        0 => None,
-        1 => Some("1 call waits for the host".to_owned()),
-        calls => Some(format!("{calls} calls wait for the host")),
-    };
-    let pages = match pages {
-        0 => None,
-        1 => Some("1 wave waits for a page of a raw channel".to_owned()),
-        pages => Some(format!("{pages} waves wait for pages of raw channels")),
-    };
-    calls.into_iter().chain(pages).collect::<Vec<_>>().join(", ")
-}
-
-/// Says of a program of so many lanes that none waits for a call, as far as that is known.
-fn without_calls(lanes: u64, is_known: bool, resident: Option<u64>) -> String {
-    match (lanes, is_known, resident) {
-        (1, true, _) => "its lane waits for no call".into(),
-        (_, true, Some(most)) if most < lanes => {
-            format!("none of its lanes waits for a call; at most {most} of the {lanes} run at a time")
-        }
-        (_, true, _) => format!("none of its {lanes} lanes waits for a call"),
-        (1, false, _) => "1 lane has not ended".into(),
-        (_, false, _) => format!("not all of {lanes} lanes have ended"),
-    }
 }
 
 /// The process's standard output, which tells when it takes nothing any more.
@@ -450,25 +290,5 @@ impl Write for Stdout {
 
     fn flush(&mut self) -> io::Result<()> {
         self.told(output::Stdout.flush())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waves_that_wait_for_pages_are_no_calls() {
-        assert_eq!(waits(1, 0), "1 call waits for the host");
-        assert_eq!(waits(0, 1), "1 wave waits for a page of a raw channel");
-        assert_eq!(waits(2, 3), "2 calls wait for the host, 3 waves wait for pages of raw channels");
-    }
-
-    #[test]
-    fn lanes_that_have_not_begun_are_not_said_to_run() {
-        let text = without_calls(25_600, true, Some(8192));
-        assert_eq!(text, "none of its lanes waits for a call; at most 8192 of the 25600 run at a time");
-        assert_eq!(without_calls(64, true, Some(8192)), "none of its 64 lanes waits for a call");
-        assert_eq!(without_calls(25_600, true, None), "none of its 25600 lanes waits for a call");
     }
 }

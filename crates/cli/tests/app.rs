@@ -46,6 +46,8 @@ impl App {
 #[test]
 fn a_new_app_runs_on_the_software_device_and_has_images_for_gpus() {
     let app = App::new();
+    let output = app.cargo("none", &["fmt", "--all", "--check"]);
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
     let output = app.cargo("none", &["run", "--quiet"]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stdout(&output), "lane 3: item 4 has no price\ncpu: [30, 250, 42, 0], 322 in all\n");

@@ -16,6 +16,9 @@ use std::time::Duration;
 fn arguments_are_passed_as_they_are() {
     let output = act("", &["arguments", "-l", "--timeout", "3", "--", "", "é b", "--env"]);
     expect(&output, 0, "<-l>\n<--timeout>\n<3>\n<-->\n<>\n<é b>\n<--env>\n", "");
+    // The first one behind the program ends the command's own, as cargo has it.
+    let mut command = hostcall(["run", common::acts(), "--", "arguments", "--", "-o"]);
+    expect(&command.output().unwrap(), 0, "<-->\n<-o>\n", "");
 }
 
 #[test]

@@ -143,7 +143,8 @@ impl Context {
     ) -> Result<T, String> {
         let (progress, life) = mpsc::sync_channel(1);
         // The channel closes when the work has ended.
-        let thread = std::thread::spawn(move || work(&|| _ = progress.try_send(())));
+        let thread = std::thread::Builder::new().spawn(move || work(&|| _ = progress.try_send(())));
+        let thread = thread.map_err(|error| format!("the system starts no thread: {error}"))?;
         let (mut begun, mut served) = (Instant::now(), Vec::new());
         let mut moved = begun;
         let end = loop {

@@ -35,7 +35,7 @@ impl Input {
     /// Begins to read a pipe. As long as the caller keeps what comes with it, a read waits for more.
     pub fn pipe(pipe: File) -> io::Result<(Self, Option<Arc<()>>)> {
         let (sender, pieces) = sync_channel(PIECES);
-        std::thread::Builder::new().name("hostcall-pipe".into()).spawn(move || read(pipe, &sender))?;
+        crate::spawn("hostcall-pipe", move || read(pipe, &sender))?;
         let waits = Arc::new(());
         let pipe = Pipe { pieces, left: io::Cursor::default(), waits: Arc::downgrade(&waits) };
         Ok((Self::Pipe(pipe), Some(waits)))

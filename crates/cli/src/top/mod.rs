@@ -5,8 +5,8 @@ mod input;
 mod screen;
 
 use crate::output::Stdout;
-use crate::run::BY_SIGNAL;
 use crate::trace::{folder, waits_to_begin};
+use crate::wait::BY_SIGNAL;
 use crate::{Outcome, complain, telling};
 use counts::{Counts, Shown};
 use hostcall_trace::{Follower, OpenError, Reader};

@@ -4,7 +4,8 @@ use super::{
     Followed, METHOD_HEAD, POINT_HEAD, STREAM_HEAD, Shown, head, method_cells, point_cells, stream_cells,
 };
 use crate::Outcome;
-use crate::run::BY_SIGNAL;
+use crate::spawn;
+use crate::wait::BY_SIGNAL;
 use ratatui::Frame;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
@@ -176,8 +177,7 @@ fn watch(signal: Arc<AtomicI32>, writers: Arc<Writers>) -> io::Result<()> {
             std::thread::sleep(SIGNALS_EVERY);
         }
     };
-    std::thread::Builder::new().name("hostcall-signals".into()).spawn(watch)?;
-    Ok(())
+    spawn("hostcall-signals", watch)
 }
 
 /// Gives the terminal back and ends the command as this signal would.
@@ -195,7 +195,7 @@ fn end(signal: i32, writers: &Arc<Writers>) -> ! {
             std::thread::sleep(GRACE);
         }
     };
-    if std::thread::Builder::new().spawn(give_back).is_ok() {
+    if spawn("hostcall-terminal", give_back).is_ok() {
         let _ = given_back.recv_timeout(GRACE);
     }
     std::process::exit(BY_SIGNAL + signal)

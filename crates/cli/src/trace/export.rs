@@ -155,13 +155,12 @@ impl Destination {
             [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0),
         )?;
         let beside = self.beside.clone();
-        std::thread::Builder::new().name("hostcall-signals".into()).spawn(move || {
+        crate::spawn("hostcall-signals", move || {
             if let Some(signal) = signals.forever().next() {
                 let _ = std::fs::remove_file(beside);
                 let _ = emulate_default_handler(signal);
             }
-        })?;
-        Ok(())
+        })
     }
 
     fn open(&self) -> io::Result<File> {

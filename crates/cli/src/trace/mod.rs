@@ -6,7 +6,7 @@ mod info;
 
 use crate::arguments::TraceCommand;
 use crate::output::Stdout;
-use crate::run::BY_SIGNAL;
+use crate::wait::BY_SIGNAL;
 use crate::{Outcome, complain, telling};
 use dump::dump;
 use export::export;

@@ -22,7 +22,7 @@ pub use hostcall_channel::{Block, FileMapper, HeapMemory, ProcessMemory};
 pub use lines::Lines;
 pub use print::Printer;
 pub(crate) use sink::Append;
-pub use sink::{Sink, Stream};
+pub use sink::{Sink, Stream, Unwritten};
 pub use stdio::Stdio;
 pub use system::{EarlyEnd, Panic, Report, Reports};
 

@@ -14,7 +14,7 @@ use crate::engine::caught::{Contained, catch, drop_caught};
 use crate::engine::is_engines;
 use hostcall_abi::status::CallError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -41,12 +41,32 @@ pub enum Stream {
     Stderr,
 }
 
-impl Stream {
-    fn name(self) -> &'static str {
-        match self {
+impl Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Stdout => "standard output",
             Self::Stderr => "standard error",
-        }
+        })
+    }
+}
+
+/// What was printed and is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unwritten {
+    /// Bytes of both streams. The writer may have some of the next 64 KiB already.
+    pub bytes: u64,
+    /// The stream whose writer has the next ones.
+    pub stream: Stream,
+    /// For how long that writer has not taken them.
+    pub waited: Duration,
+}
+
+/// As part of a sentence, such as `1234 bytes wait for the reader of the standard output, for 2.0 s now`.
+impl Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, stream, waited } = self;
+        write!(f, "{bytes} bytes wait for the reader of the {stream}, for {:.1} s now", waited.as_secs_f64())
     }
 }
 
@@ -64,7 +84,7 @@ pub(super) struct Failure {
 
 impl Failure {
     fn new(stream: Stream, error: &io::Error) -> Self {
-        let text = format!("{}: {error}", stream.name());
+        let text = format!("{stream}: {error}");
         Self { kind: error.kind(), code: error.raw_os_error(), text }
     }
 
@@ -95,6 +115,8 @@ struct State {
     is_told: bool,
     /// The writer waits for the first byte, however long that takes.
     idle: bool,
+    /// The stream whose writer has bytes, and since when.
+    writing: Option<(Stream, Instant)>,
     /// Callers that wait for what they appended to be written.
     flushers: usize,
     closing: bool,
@@ -218,7 +240,7 @@ impl Sink {
         state.lost = state.lost.saturating_add(bytes);
         state.refused += 1;
         state.first_refused.get_or_insert_with(|| {
-            let text = format!("{}: a text of {bytes} bytes was refused: {reason}", stream.name());
+            let text = format!("{stream}: a text of {bytes} bytes was refused: {reason}");
             Failure { kind: io::ErrorKind::Other, code: None, text }
         });
     }
@@ -230,7 +252,7 @@ impl Sink {
         state.lost = state.lost.saturating_add(bytes);
         state.refused += 1;
         state.first_refused.get_or_insert_with(|| {
-            let text = format!("{}: a line was refused: {reason}", stream.name());
+            let text = format!("{stream}: a line was refused: {reason}");
             Failure { kind: io::ErrorKind::Other, code: None, text }
         });
     }
@@ -295,6 +317,16 @@ impl Sink {
             Some(failure) => Err(failure.to_error()),
             None => Ok(state.written >= appended),
         }
+    }
+
+    /// Returns what waits to be written.
+    pub fn unwritten(&self) -> Option<Unwritten> {
+        let state = self.state();
+        let bytes = state.appended - state.written;
+        let next = || state.runs.first().map(|(stream, _)| (*stream, Duration::ZERO));
+        let (stream, waited) =
+            state.writing.map(|(stream, since)| (stream, since.elapsed())).or_else(next)?;
+        (bytes > 0).then_some(Unwritten { bytes, stream, waited })
     }
 
     /// Returns how many bytes were ever appended.
@@ -464,6 +496,18 @@ fn give(write: &mut WriteText, stream: Stream, text: &[u8]) -> Result<(), Failur
     given.unwrap_or_else(|_| Err(Failure::new(stream, &io::Error::other("the writer panicked"))))
 }
 
+/// Divides a text into pieces of at most [`FULL_BYTES`], at ends of lines where it has some: what a writer that waits has not
+/// taken is known by pieces.
+fn pieces(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let most = &text[..text.len().min(FULL_BYTES)];
+        let line = most.iter().rposition(|byte| *byte == b'\n').filter(|_| most.len() < text.len());
+        let piece;
+        (piece, text) = text.split_at(line.map_or(most.len(), |end| end + 1));
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 /// The writer's thread.
 fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
     let (mut bytes, mut runs, mut given_up) = (Vec::new(), Vec::new(), None);
@@ -478,13 +522,19 @@ fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
         std::mem::swap(&mut state.bytes, &mut bytes);
         std::mem::swap(&mut state.runs, &mut runs);
         let mut rest = &bytes[..];
-        for (stream, len) in runs.drain(..) {
+        let pieces = runs.drain(..).flat_map(|(stream, len)| {
             let text;
             (text, rest) = rest.split_at(len);
+            pieces(text).map(move |piece| (stream, piece))
+        });
+        for (stream, text) in pieces {
+            let len = text.len();
             if state.failure(stream).is_some() {
                 state.lost += len as u64;
             } else {
+                state.writing = Some((stream, Instant::now()));
                 let given = MutexGuard::unlocked(&mut state, || give(&mut write, stream, text));
+                state.writing = None;
                 if let Err(failure) = given {
                     state.failed[stream as usize] = Some(failure.clone());
                     state.lost += len as u64;

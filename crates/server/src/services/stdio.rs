@@ -3,7 +3,7 @@
 use super::calling_launch;
 use super::error::status;
 use super::lines::{Lines, MarkedLines};
-use super::sink::{Sink, Stream};
+use super::sink::{Sink, Stream, Unwritten};
 use crate::WavePlace;
 use crate::engine::caught::Contained;
 use crate::engine::rare::Rare;
@@ -17,6 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 impl Stream {
     /// Returns the stream that a device calls by this number.
@@ -156,6 +157,19 @@ impl Stdio {
     /// When a writer has failed, now or before: with the stream's name and the system's reason.
     pub fn flush(&self) -> io::Result<()> {
         self.sink.flush()
+    }
+
+    /// Waits as [`Stdio::flush`] does, until `deadline` at most. Returns whether all has been written.
+    ///
+    /// # Errors
+    /// As for [`Stdio::flush`].
+    pub fn flush_until(&self, deadline: Instant) -> io::Result<bool> {
+        self.sink.flush_until(Some(deadline))
+    }
+
+    /// Returns what was printed and is not written, except by launches with sinks of their own.
+    pub fn unwritten(&self) -> Option<Unwritten> {
+        self.sink.unwritten()
     }
 
     /// Returns whether printing waits for a writer.
