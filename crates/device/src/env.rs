@@ -2,6 +2,7 @@
 
 use crate::services::Environment;
 use hostcall_abi::CallError;
+use hostcall_abi::io::Error;
 
 /// Number of arguments; the first is the program's name.
 ///
@@ -30,9 +31,9 @@ pub fn args_count() -> Result<usize, CallError> {
 /// ```
 ///
 /// # Errors
-/// [`CallError::TooLarge`] when it does not fit, [`CallError::Malformed`] when it is no UTF-8, for which [`arg_bytes`]
-/// does not ask; the call's status.
-pub fn arg(index: usize, buffer: &mut [u8]) -> Result<Option<&str>, CallError> {
+/// [`Error::NotUtf8`] when it is no UTF-8, for which [`arg_bytes`] does not ask; the call's status, which is
+/// [`CallError::TooLarge`] when it does not fit.
+pub fn arg(index: usize, buffer: &mut [u8]) -> Result<Option<&str>, Error> {
     text(arg_bytes(index, buffer)?)
 }
 
@@ -50,7 +51,7 @@ pub fn arg_bytes(index: usize, buffer: &mut [u8]) -> Result<Option<&[u8]>, CallE
 ///
 /// # Errors
 /// As for [`arg`].
-pub fn var(name: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<&str>, CallError> {
+pub fn var(name: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<&str>, Error> {
     text(var_bytes(name, buffer)?)
 }
 
@@ -72,8 +73,8 @@ fn whole(len: Option<u64>, filled: usize, buffer: &[u8]) -> Result<Option<&[u8]>
     }
 }
 
-fn text(bytes: Option<&[u8]>) -> Result<Option<&str>, CallError> {
-    bytes.map(core::str::from_utf8).transpose().map_err(|_| CallError::Malformed)
+fn text(bytes: Option<&[u8]>) -> Result<Option<&str>, Error> {
+    bytes.map(core::str::from_utf8).transpose().map_err(|_| Error::NotUtf8)
 }
 
 #[cfg(feature = "alloc")]
@@ -85,8 +86,8 @@ mod owned {
     /// The arguments; the first is the program's name.
     ///
     /// # Errors
-    /// [`CallError::Malformed`] when one is no UTF-8, for which [`args_bytes`] does not ask; the call's status.
-    pub fn args() -> Result<Vec<String>, CallError> {
+    /// [`Error::NotUtf8`] when one is no UTF-8, for which [`args_bytes`] does not ask; the call's status.
+    pub fn args() -> Result<Vec<String>, Error> {
         args_bytes()?.into_iter().map(string).collect()
     }
 
@@ -104,12 +105,12 @@ mod owned {
     ///
     /// # Errors
     /// As for [`args`].
-    pub fn var_string(name: impl AsRef<[u8]>) -> Result<Option<String>, CallError> {
+    pub fn var_string(name: impl AsRef<[u8]>) -> Result<Option<String>, Error> {
         owned(|buffer| Environment::variable(name.as_ref(), buffer))?.map(string).transpose()
     }
 
-    fn string(bytes: Vec<u8>) -> Result<String, CallError> {
-        String::from_utf8(bytes).map_err(|_| CallError::Malformed)
+    fn string(bytes: Vec<u8>) -> Result<String, Error> {
+        String::from_utf8(bytes).map_err(|_| Error::NotUtf8)
     }
 
     fn owned(

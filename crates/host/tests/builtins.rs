@@ -162,6 +162,32 @@ fn a_file_may_be_longer_than_a_message() {
 }
 
 #[kernel]
+fn say_or_panic(lane: &Lane) {
+    if lane.global_id() == 2 {
+        panic!("one of four");
+    }
+    println!("the first line of lane {}", lane.global_id());
+}
+
+/// To print a line for the first time takes a call, which the panic of another lane comes before or after.
+#[test]
+fn first_lines_are_printed_although_another_lane_panics() {
+    for _ in 0..20 {
+        let stdout = Capture::default();
+        let builtins = Builtins::builder().stdout(stdout.clone()).build().unwrap();
+        let device = Device::builder("cpu").builtins(builtins).open().unwrap();
+        let stream = device.stream().unwrap();
+        say_or_panic.launch(&stream, Grid::new(1, 4), ()).unwrap();
+        assert!(stream.synchronize().unwrap_err().to_string().contains("one of four"));
+        device.builtins().stdio().flush().unwrap();
+        let text = stdout.text();
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, [0, 1, 3].map(|lane| format!("the first line of lane {lane}")), "{text}");
+    }
+}
+
+#[kernel]
 fn echo(lane: &Lane) {
     if lane.global_id() != 0 {
         return;

@@ -92,6 +92,22 @@ fn open() -> Result<Device, hostcall::Error> {
 }
 // ANCHOR_END: async
 
+// ANCHOR: tokio
+/// `runtime` is that of `#[tokio::main]`: `tokio::runtime::Handle::current()`.
+fn open_on(runtime: tokio::runtime::Handle) -> Result<Device, hostcall::Error> {
+    Device::builder("cpu").tokio(runtime).async_service(Weather::serve_async(Stations)).open()
+}
+// ANCHOR_END: tokio
+
+#[test]
+fn async_handlers_on_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let device = open_on(runtime.handle().clone()).unwrap();
+    let (stream, out) = (device.stream().unwrap(), device.alloc_zeroed::<f32>(1).unwrap());
+    between.launch(&stream, Grid::new(1, 1), (&out,)).unwrap();
+    assert_eq!(out.read().unwrap(), [20.0]);
+}
+
 // ANCHOR: pending
 /// Degrees at the way's middle, of which both ends are asked for at the same time.
 #[kernel]

@@ -100,7 +100,8 @@ fn of_ptx(ptx: &str, said: &str, code: &HashMap<String, u64>, cpu: &str) -> Vec<
         let field = |offset| info_field(ptx, symbol, offset);
         let lanes = lanes_of(field(offset_of!(KernelInfo, max_lanes)));
         let own = OwnFunctions::of(entry, &functions).functions;
-        let of_own = |what: fn(&Needs) -> u64| own.iter().filter_map(|f| needs.get(f.name)).map(what).sum::<u64>();
+        let of_own =
+            |what: fn(&Needs) -> u64| own.iter().filter_map(|f| needs.get(f.name)).map(what).sum::<u64>();
         let needs = needs.get(entry.name).copied().unwrap_or_default();
         let workgroup_bytes = needs.workgroup_bytes
             + field(offset_of!(KernelInfo, workgroup_memory_bytes)).unwrap_or(0)
@@ -109,14 +110,8 @@ fn of_ptx(ptx: &str, said: &str, code: &HashMap<String, u64>, cpu: &str) -> Vec<
         let stack_bytes = of_own(|needs| needs.frame_bytes);
         let spilled_bytes = of_own(|needs| needs.spilled_bytes.into()) as u32;
         let mut warnings = Vec::new();
-        let indexed = own.iter().any(|function| indexes_its_frame(function));
-        if indexed && stack_bytes > 0 {
-            warnings.push(
-                "an array lies in local memory, on the stack, because it is indexed by what is known only while \
-                 the kernel runs: give it indices that are constants once loops are unrolled, or put it into \
-                 workgroup memory"
-                    .into(),
-            );
+        for function in own.iter().filter(|function| stack_bytes > 0 && indexes_its_frame(function)) {
+            warnings.push(array_warning(function.name, function.is_entry));
         }
         if spilled_bytes > 0 {
             warnings.push(format!(
@@ -139,6 +134,55 @@ fn of_ptx(ptx: &str, said: &str, code: &HashMap<String, u64>, cpu: &str) -> Vec<
         })
     });
     entries.collect()
+}
+
+/// Says that an array lies in local memory, and whose it is.
+fn array_warning(symbol: &str, is_entry: bool) -> String {
+    let path = path_of(symbol);
+    let of_library = path.first().is_some_and(|name| LIBRARIES.contains(name));
+    let place = if is_entry { String::new() } else { format!(" of {}", path.join("::")) };
+    if of_library {
+        return format!(
+            "an array{place}, which is the library's, lies in local memory, on the stack: it costs time where that \
+             function is called, and memory else (`cos` and `sin` have one for large angles, `fast_cos` and `fast_sin` none)"
+        );
+    }
+    format!(
+        "an array{place} lies in local memory, on the stack, because it is indexed by what is known only while \
+         the kernel runs: give it indices that are constants once loops are unrolled, or put it into workgroup \
+         memory (`cos` and `sin` bring one of their own for large angles, `fast_cos` and `fast_sin` none)"
+    )
+}
+
+/// Crates whose functions are no user's.
+const LIBRARIES: [&str; 8] = [
+    "alloc",
+    "compiler_builtins",
+    "core",
+    "hostcall_abi",
+    "hostcall_channel",
+    "hostcall_device",
+    "hostcall_format",
+    "libm",
+];
+
+/// Returns the names in a function's mangled path, the crate first; the symbol itself where it has none.
+fn path_of(symbol: &str) -> Vec<&str> {
+    // The older way begins with the path and ends with a hash; the newer one has the crate's number before the path.
+    let mut rest = match symbol.strip_prefix("_ZN") {
+        Some(path) => path,
+        None => symbol.find("Cs").and_then(|at| Some(symbol[at..].split_once('_')?.1)).unwrap_or_default(),
+    };
+    let mut path = Vec::new();
+    while let Some(digits) = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0) {
+        let len = rest[..digits].parse().unwrap_or(usize::MAX);
+        let Some(name) = rest[digits..].get(..len) else { break };
+        rest = &rest[digits + len..];
+        if !(name.len() == 17 && name.starts_with('h')) {
+            path.push(name);
+        }
+    }
+    if path.is_empty() { vec![symbol] } else { path }
 }
 
 /// What a multiprocessor has (CUDA C++ Programming Guide, "Compute Capabilities").
@@ -190,6 +234,22 @@ impl Multiprocessor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_array_is_said_to_be_whose_it_is() {
+        let old = "_ZN4libm4math14rem_pio2_large14rem_pio2_large17h0123456789abcdefE";
+        assert_eq!(path_of(old), ["libm", "math", "rem_pio2_large", "rem_pio2_large"]);
+        let new = "_RNvNtNtCs9xZ3_15hostcall_device4math6double3cos";
+        assert_eq!(path_of(new), ["hostcall_device", "math", "double", "cos"]);
+        assert_eq!(path_of("memcpy"), ["memcpy"]);
+        assert!(
+            array_warning(new, false)
+                .contains("of hostcall_device::math::double::cos, which is the library's")
+        );
+        let own = array_warning("_ZN5waves6gather17h0123456789abcdefE", false);
+        assert!(own.starts_with("an array of waves::gather lies in local memory"), "{own}");
+        assert!(array_warning("hostcall_kernel_a", true).starts_with("an array lies in local memory"));
+    }
 
     const SAID: &str = "\
 ptxas info    : 16 bytes gmem

@@ -157,6 +157,12 @@ impl DeviceBuilder {
         self.server(|server| server.async_service(service))
     }
 
+    /// Runs async handlers on this runtime, see [`ServerBuilder::tokio`].
+    #[cfg(feature = "tokio")]
+    pub fn tokio(self, runtime: tokio::runtime::Handle) -> Self {
+        self.server(|server| server.tokio(runtime))
+    }
+
     /// Changes the server's settings.
     pub fn server(mut self, setup: impl FnOnce(ServerBuilder) -> ServerBuilder + 'static) -> Self {
         self.server.push(Box::new(setup));

@@ -67,6 +67,9 @@ pub enum Error {
         /// The bytes of each.
         page_bytes: u32,
     },
+    /// A raw channel could not be recorded; the sentence names the file.
+    #[error("{0}")]
+    Recording(io::Error),
     /// The device was closed.
     #[error("the device was closed")]
     Closed,

@@ -1,10 +1,12 @@
-//! Where async handlers run: an executor of the server's own, with a few threads that start with the first futures.
+//! Where async handlers run: an executor of the server's own, with a few threads that start with the first futures; or a runtime
+//! of the user's.
 //!
 //! A future that computes or blocks holds up the others of its thread, as it does in every executor.
 
 use super::caught::{Contained, Panicked, catch, drop_caught};
 use super::handling::ThreadSetup;
 use super::report;
+use super::runtime::{Runtime, Tasks};
 use super::workers::RETRY_AFTER;
 use async_executor::Executor;
 use futures_lite::future;
@@ -25,11 +27,13 @@ pub(crate) struct Futures {
     threads: usize,
     setup: ThreadSetup,
     starting: Mutex<Starting>,
+    /// The futures of a runtime that runs them in place of the threads.
+    of_runtime: Option<Tasks>,
     /// Called when [`Futures::grow`] should be: there are futures, and fewer threads than there may be.
     on_hungry: Box<dyn Fn() + Send + Sync>,
 }
 
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 struct Starting {
     /// `None` once it was stopped. Its threads have it too, and the last of them that leaves drops the
@@ -54,8 +58,13 @@ struct Shared {
 
 impl Futures {
     /// Makes an executor of at most so many threads, which start when there are futures for them.
-    /// `on_hungry` is called when [`Futures::grow`] should be.
-    pub fn new(threads: usize, setup: ThreadSetup, on_hungry: impl Fn() + Send + Sync + 'static) -> Self {
+    /// `on_hungry` is called when [`Futures::grow`] should be. With a `runtime` no thread starts.
+    pub fn new(
+        threads: usize,
+        setup: ThreadSetup,
+        runtime: Option<Runtime>,
+        on_hungry: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         let on_hungry = Box::new(on_hungry);
         let starting = Mutex::new(Starting {
             executor: Some(Arc::default()),
@@ -64,13 +73,17 @@ impl Futures {
             waiting: Vec::new(),
             refused: None,
         });
-        Self { shared: Arc::default(), threads: threads.max(1), setup, starting, on_hungry }
+        let of_runtime = runtime.map(|runtime| Tasks::new(runtime, setup.clone()));
+        Self { shared: Arc::default(), threads: threads.max(1), setup, starting, of_runtime, on_hungry }
     }
 
     /// Runs a future to its end. When the executor has stopped, or the system starts no thread for [`LONGEST_WAIT`], the future
     /// is dropped before it has begun. Starts no thread itself, so that it does not take the time of that.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         let future: Task = Box::pin(future);
+        if let Some(tasks) = &self.of_runtime {
+            return tasks.spawn(Box::pin(CaughtFuture(Some(future))));
+        }
         let mut starting = self.starting.lock();
         let Some(executor) = &starting.executor else {
             drop(starting);
@@ -144,6 +157,9 @@ impl Futures {
 
     /// Stops the threads, each after the future that it polls, and drops the futures. Does not wait for it.
     pub fn stop(&self) {
+        if let Some(tasks) = &self.of_runtime {
+            tasks.stop();
+        }
         let (executor, waiting) = {
             let mut starting = self.starting.lock();
             (starting.executor.take(), std::mem::take(&mut starting.waiting))
@@ -263,7 +279,7 @@ mod tests {
     #[test]
     fn futures_that_panic_leave_the_threads_alone() {
         std::panic::set_hook(Box::new(|_| ()));
-        let futures = Arc::new(Futures::new(1, ThreadSetup::default(), || ()));
+        let futures = Arc::new(Futures::new(1, ThreadSetup::default(), None, || ()));
         let (ends, ended) = mpsc::channel();
         for _ in 0..10 {
             futures.spawn(async {

@@ -18,7 +18,7 @@ pub struct Handling {
 
 thread_local! {
     /// The server whose handlers the thread runs.
-    static SERVER: Cell<u64> = const { Cell::new(0) };
+    static SERVER: Cell<Option<u64>> = const { Cell::new(None) };
     /// The method that was called last.
     static SERVICE: Cell<&'static str> = const { Cell::new("") };
 }
@@ -26,7 +26,7 @@ thread_local! {
 /// Returns the handler that the calling thread runs; `None` when it runs none.
 pub fn handling() -> Option<Handling> {
     let caller = hostcall_service::caller()?;
-    Some(Handling { server: SERVER.get(), launch: caller.launch, service: SERVICE.get() })
+    Some(Handling { server: SERVER.get().unwrap_or_default(), launch: caller.launch, service: SERVICE.get() })
 }
 
 /// What each thread of a server does first.
@@ -47,8 +47,16 @@ impl Default for ThreadSetup {
 impl ThreadSetup {
     /// Notes whose handlers the calling thread runs.
     pub fn enter(&self) {
-        SERVER.set(self.token);
+        SERVER.set(Some(self.token));
         let _ = catch(|| (self.on_thread)());
+    }
+
+    /// Does what [`ThreadSetup::enter`] does on a thread that runs handlers of several servers, if it ran another one's.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "the server's threads are its own"))]
+    pub fn enter_again(&self) {
+        if SERVER.get() != Some(self.token) {
+            self.enter();
+        }
     }
 }
 

@@ -3,7 +3,10 @@
 //! Nothing of a user's runs on these threads but through [`caught`], and reports go through [`report`], so that they
 //! neither panic nor wait for it. A thread that dies all the same stops the server with an error, see [`Engine::spawn`].
 
+pub(crate) mod answers;
+mod attention;
 pub(crate) mod budget;
+pub(crate) mod calls;
 pub(crate) mod caught;
 pub(crate) mod executor;
 pub(crate) mod functions;
@@ -14,6 +17,7 @@ pub(crate) mod panics;
 pub(crate) mod polling;
 pub(crate) mod rare;
 pub(crate) mod report;
+pub(crate) mod runtime;
 pub(crate) mod trace;
 pub(crate) mod watchdog;
 pub(crate) mod workers;
@@ -26,6 +30,7 @@ pub use launch_set::LaunchSet;
 use panics::{HandlerPanic, Panics};
 use parking_lot::Mutex;
 use rare::Rare;
+use runtime::Runtime;
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
@@ -72,6 +77,8 @@ pub(crate) struct Settings {
     pub builtins: Limits,
     /// Most threads of async handlers.
     pub async_threads: usize,
+    /// What runs async handlers in place of these threads.
+    pub runtime: Option<Runtime>,
     /// What each thread does first.
     pub setup: ThreadSetup,
     /// After how long a call that waits is reported.
@@ -91,6 +98,7 @@ impl Default for Settings {
             handlers: Limits::default(),
             builtins: Limits::default(),
             async_threads: 2,
+            runtime: None,
             setup: ThreadSetup::default(),
             stall_after: Duration::from_secs(5),
             on_stall: Arc::new(|waiting| report::line(waiting)),
@@ -146,11 +154,16 @@ impl Engine {
                 pool("hostcall-prints", of(OUTPUT_THREADS)),
             ],
             callbacks: pool("hostcall-callback", of(1)),
-            futures: Futures::new(settings.async_threads, settings.setup.clone(), move || {
-                if let Some(watchdog) = hungry.upgrade() {
-                    watchdog.look_at_pools();
-                }
-            }),
+            futures: Futures::new(
+                settings.async_threads,
+                settings.setup.clone(),
+                settings.runtime.clone(),
+                move || {
+                    if let Some(watchdog) = hungry.upgrade() {
+                        watchdog.look_at_pools();
+                    }
+                },
+            ),
             watchdog,
             lost_callbacks: AtomicU64::new(0),
             panics: Panics::default(),

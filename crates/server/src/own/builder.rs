@@ -164,6 +164,16 @@ impl ServerBuilder {
         self
     }
 
+    /// Runs async handlers on this runtime in place of threads of the server's: what they wait for (timers, sockets) has its
+    /// reactor there, and they may spawn tasks. It must run: a runtime that nobody drives answers no call. Where it ends, the
+    /// calls of its handlers get [`CallError::Cancelled`](hostcall_abi::CallError::Cancelled), and later ones
+    /// [`CallError::Busy`](hostcall_abi::CallError::Busy).
+    #[cfg(feature = "tokio")]
+    pub fn tokio(mut self, runtime: tokio::runtime::Handle) -> Self {
+        self.settings.runtime = Some(runtime);
+        self
+    }
+
     /// Takes the memory in which lanes read long replies from `memory`, which the device must reach. Default:
     /// memory of the process, which is the software device's.
     pub fn loans(mut self, memory: impl LoanMemory) -> Self {

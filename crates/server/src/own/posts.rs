@@ -16,8 +16,11 @@ use hostcall_abi::word::MAX_POST_WORDS;
 use hostcall_service::{Caller, OwnedRequest, Posts, Request, called_by};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
 /// Most posts in a service's queue, besides those of rings that were cleared.
 pub(crate) const MOST_QUEUED: usize = 4096;
@@ -54,6 +57,8 @@ pub(crate) struct PostCounts {
     changed: Condvar,
     /// How often posts of a launch were forgotten.
     forgotten: AtomicU64,
+    /// Futures that handle posts: they look whether theirs are forgotten.
+    wakers: Mutex<Vec<Waker>>,
 }
 
 impl PostCounts {
@@ -89,6 +94,8 @@ impl PostCounts {
             self.has_some.store(!by_launch.is_empty(), Ordering::Release);
             self.forgotten.fetch_add(forgotten as u64, Ordering::Release);
             self.changed.notify_all();
+            drop(by_launch);
+            self.wake();
         }
     }
 
@@ -98,6 +105,25 @@ impl PostCounts {
         by_launch.clear();
         self.has_some.store(false, Ordering::Release);
         self.changed.notify_all();
+        drop(by_launch);
+        self.wake();
+    }
+
+    /// Wakes the futures that handle posts.
+    fn wake(&self) {
+        let wakers = std::mem::take(&mut *self.wakers.lock());
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until the posts of a launch are forgotten.
+    fn poll_forgotten(&self, launch: LaunchId, context: &Context<'_>) -> Poll<()> {
+        // Whoever forgets them later finds the waker; who did it before is seen below.
+        let mut wakers = self.wakers.lock();
+        if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            wakers.push(context.waker().clone());
+        }
+        drop(wakers);
+        if self.is_wanted(launch) { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Returns whether all posts of launches were handled that were taken from rings, or the launches were cancelled.
@@ -178,11 +204,8 @@ fn handle_all(shared: &Arc<Shared>, service: &Arc<Registered>) {
         Kind::Async(_) => {
             let begins = BeginsLater::new((shared.clone(), service.clone()), refuse_all);
             shared.engine.futures.spawn(async move {
-                let (shared, service) = begins.begin();
-                while let Some(post) = next(&shared, &service) {
-                    handle_async(&shared, &post).await;
-                    handled(&shared, &post);
-                }
+                let mut handling = HandlesPosts { of: Some(begins.begin()), post: None };
+                handling.all().await;
             });
         }
     }
@@ -195,6 +218,38 @@ fn refuse_all((shared, service): (Arc<Shared>, Arc<Registered>)) {
     let posts = std::mem::take(&mut state.posts);
     drop(state);
     refuse(&shared, &posts);
+}
+
+/// A future that handles the posts of a service. Where it is dropped before it has ended, they are refused.
+struct HandlesPosts {
+    /// `None` once no post was left.
+    of: Option<(Arc<Shared>, Arc<Registered>)>,
+    /// The launch of the post that is handled.
+    post: Option<LaunchId>,
+}
+
+impl HandlesPosts {
+    async fn all(&mut self) {
+        let Some((shared, service)) = &self.of else { return };
+        while let Some(post) = next(shared, service) {
+            self.post = Some(post.caller.launch);
+            handle_async(shared, &post).await;
+            self.post = None;
+            handled(shared, &post);
+        }
+        self.of = None;
+    }
+}
+
+impl Drop for HandlesPosts {
+    fn drop(&mut self) {
+        let Some(of) = self.of.take() else { return };
+        if let Some(launch) = self.post {
+            of.0.statistics.count_refused_posts(1);
+            of.0.post_counts.handled(launch);
+        }
+        refuse_all(of);
+    }
 }
 
 struct HandleAll {
@@ -253,8 +308,12 @@ async fn handle_async(shared: &Shared, post: &QueuedPost) {
     let caller = post.caller;
     let words = post.words[..post.count.into()].to_vec();
     let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
-    let result = call_async(shared, &***service, &post.entry, request).await;
-    if result.is_err() {
+    let mut handles = pin!(call_async(shared, &***service, &post.entry, request));
+    let is_handled = poll_fn(|context| match handles.as_mut().poll(context) {
+        Poll::Ready(result) => Poll::Ready(result.is_ok()),
+        Poll::Pending => shared.post_counts.poll_forgotten(caller.launch, context).map(|()| false),
+    });
+    if !is_handled.await {
         shared.statistics.count_refused_posts(1);
     }
 }

@@ -8,6 +8,7 @@
 //! page in its hand. An error counts the pages of all blocks that are not in the file, and nothing is written
 //! behind it.
 
+use super::super::error::Error;
 use super::{Inner, Pace, RawChannel, RawPage, RawReader, RawStatistics};
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::Policy;
@@ -50,10 +51,10 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     /// After an error of the file, such as a full disk, the channel is read on, so that no kernel waits; what is lost is counted.
     ///
     /// # Errors
-    /// The system's with the path, when the file cannot be written; or when no thread can be started.
-    pub fn record(&self, path: impl AsRef<Path>, name: &str) -> io::Result<Recording> {
+    /// [`Error::Recording`] with the path, when the file cannot be written; [`Error::NoThread`].
+    pub fn record(&self, path: impl AsRef<Path>, name: &str) -> Result<Recording, Error> {
         let path = path.as_ref();
-        let mut recording = self.record_to(StreamFile::create(path)?, name)?;
+        let mut recording = self.record_to(StreamFile::create(path).map_err(Error::Recording)?, name)?;
         recording.path = Some(path.into());
         Ok(recording)
     }
@@ -62,17 +63,19 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     ///
     /// # Errors
     /// As for [`RawChannel::record`].
-    pub fn record_to(&self, mut file: StreamFile, name: &str) -> io::Result<Recording> {
+    pub fn record_to(&self, mut file: StreamFile, name: &str) -> Result<Recording, Error> {
         // Bytes are no records.
         let has_records = size_of::<T>().is_multiple_of(8);
         let descriptor = Descriptor::of(T::TYPE).filter(|_| has_records);
-        let stream = file.stream(name, size_of::<T>() as u32, T::SCHEMA, P::NAME, descriptor.as_ref())?;
+        let stream = file.stream(name, size_of::<T>() as u32, T::SCHEMA, P::NAME, descriptor.as_ref());
+        let stream = stream.map_err(Error::Recording)?;
         let (reader, shall_end) = (self.reader(), Arc::<AtomicBool>::default());
         let told = shall_end.clone();
         let thread = std::thread::Builder::new().name("hostcall-record".into()).spawn(move || {
             reader.enter_thread();
             write_on(&reader, &told, file, stream)
-        })?;
+        });
+        let thread = thread.map_err(|error| Error::NoThread { what: "a recording", error })?;
         Ok(Recording { inner: self.inner.clone(), path: None, shall_end, thread: Some(thread) })
     }
 }
@@ -148,10 +151,11 @@ impl Recording {
     /// Writes what launches that were waited for have written, and ends the file. Returns what the channel had.
     ///
     /// # Errors
-    /// The system's, if the file could not be written to its end: with how many bytes are not there.
-    pub fn finish(mut self) -> io::Result<RawStatistics> {
+    /// [`Error::Recording`], if the file could not be written to its end: with how many bytes are not there.
+    pub fn finish(mut self) -> Result<RawStatistics, Error> {
         let Some(mut written) = self.end() else {
-            return Err(io::Error::other("the thread that wrote the file has panicked"));
+            let panicked = io::Error::other("the thread that wrote the file has panicked");
+            return Err(Error::Recording(panicked));
         };
         let statistics = self.inner.statistics();
         let mut failure = written.failure.take();
@@ -172,7 +176,7 @@ impl Recording {
                 let file = self.file();
                 let sentence =
                     format!("{file} was written up to an error, and {lost} bytes after it are lost: {error}");
-                Err(io::Error::new(error.kind(), sentence))
+                Err(Error::Recording(io::Error::new(error.kind(), sentence)))
             }
         }
     }

@@ -40,6 +40,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// The method by which a lane makes a line known before it posts it first.
+const REGISTER_FORMAT: &str = "System::register_format";
+
 /// Cold lines of doorbells and post bells that a pass looks at beside hot ones: all of 9000 slots are seen in some 300
 /// passes. A line takes some 5 ns. A first call has a hint, which is looked at once a pass: so passes without work are short
 /// too.
@@ -251,7 +254,11 @@ impl<'s> Consumer<'s> {
             Take::Call => self.finished(slot),
             Take::OfDeadLaunch => {
                 self.finished(slot);
-                self.refuse();
+                // A line may have begun before another lane panicked: it is to be posted, so that it is printed with the others.
+                match self.registry.find(self.batch.rung().service()) {
+                    Some(entry) if entry.method.name() == REGISTER_FORMAT => self.handle(),
+                    _ => self.refuse(),
+                }
             }
             Take::Full => return false,
             // A device that changes its mind faster than it is read waits for the next pass.
