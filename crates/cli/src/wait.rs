@@ -114,26 +114,32 @@ pub fn wait(
         }
     };
     why.into_iter().for_each(complain);
-    let deadline = Instant::now() + GRACE;
+    if let Some(Err(error)) = &ended {
+        complain(error);
+    }
     if ended.is_none() && started.can_cancel {
         device.cancel_all();
+        let deadline = Instant::now() + GRACE;
         while let Ok(Event::Broken(_) | Event::BrokenPipe | Event::Signal(SIGQUIT)) =
             events.recv_timeout(deadline.saturating_duration_since(Instant::now()))
         {}
     }
-    write_rest(device, events, deadline);
+    write_rest(device, events);
     Ok(code)
 }
 
 /// Has what the program printed written, until its reader has taken too long or there is another signal. Says what is not
 /// written then.
-fn write_rest(device: &Device, events: &Receiver<Event>, deadline: Instant) {
-    let stdio = device.builtins().stdio();
+fn write_rest(device: &Device, events: &Receiver<Event>) {
+    let (stdio, deadline) = (device.builtins().stdio(), Instant::now() + GRACE);
     let mut is_over = false;
     // An error was told when it came, or nobody reads any more.
     while let Ok(false) = stdio.flush_until((Instant::now() + LOOK).min(deadline)) {
         if is_over {
-            break complain(format!("{}: they are lost", unwritten(device)));
+            if let Some(unwritten) = stdio.unwritten() {
+                complain(format!("{unwritten}: they are lost"));
+            }
+            break;
         }
         is_over = Instant::now() >= deadline
             || events.try_iter().any(|event| matches!(event, Event::Signal(signal) if signal != SIGQUIT));

@@ -57,7 +57,7 @@ fn sleep(lane: &Lane, ms: &[u64], got: &[Global<u64>]) {
 }
 
 #[kernel(crate = hostcall)]
-fn post(ms: u64) {
+fn post(_lane: &Lane, ms: u64) {
     Sleeps::post_note(ms).unwrap();
 }
 

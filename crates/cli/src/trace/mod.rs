@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long the end of a run waits for its trace to be written.
@@ -30,6 +30,8 @@ const NO_END: &str =
 /// What a run records.
 pub struct Tracing {
     tracer: Option<Tracer>,
+    /// The file, as the user named it.
+    file: Option<PathBuf>,
     has_stats: bool,
 }
 
@@ -50,7 +52,7 @@ impl Tracing {
             Some(_) => error.to_string(),
             None => format!("cannot start to count calls: {error}"),
         })?;
-        Ok(Self { tracer, has_stats })
+        Ok(Self { tracer, file: file.map(Path::to_owned), has_stats })
     }
 
     /// Returns the tracer that the device is to have.
@@ -72,7 +74,10 @@ impl Tracing {
             }
         }
         if let Some(lost) = summary.lost() {
-            complain(lost);
+            match self.file {
+                Some(file) => complain(format!("{}: {lost}", file.display())),
+                None => complain(lost),
+            }
             is_lost = true;
         }
         if is_lost && code == 0 { 1 } else { code }

@@ -236,12 +236,15 @@ impl Watched for Ticket {
         let next =
             || self.deadlines.lock().last().filter(|(deadline, _)| *deadline <= now).map(|next| next.1);
         while let Some(rank) = next() {
+            let was_open = self.waits(rank);
             if !expire(rank) {
                 // Another lane's answer is being copied. The watchdog comes again.
                 break;
             }
             self.deadlines.lock().retain(|(_, of)| *of != rank);
-            late.push(rank);
+            if was_open {
+                late.push(rank);
+            }
         }
         let (launch, slot) = (self.launch, self.slot);
         self.shared.engine.log(Level::DEBUG, move || {

@@ -81,7 +81,7 @@ fn main(lane: &Lane) -> i32 {
         "lines" if first => loop {
             println!("another line");
         },
-        "much" if first => (0..100_000).for_each(|_| println!("another line")),
+        "much" if first => (0..20_000).for_each(|_| println!("another line")),
         "read" if first => match fs::read_to_string(argument(2)) {
             Ok(text) => print!("{}", text.as_str()),
             Err(error) => {
