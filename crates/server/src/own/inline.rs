@@ -172,6 +172,7 @@ mod tests {
     use super::*;
     use crate::own::registry::{Handler, Registry};
     use hostcall_abi::service::Method;
+    use hostcall_abi::CallError;
     use hostcall_service::{Reply, Request, Service};
 
     struct Nothing;
