@@ -26,6 +26,11 @@ pub struct Executor {
     shared: Arc<Shared>,
 }
 
+/// Says what the system refused.
+fn no_thread(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the software device gets no thread from the system: {error}"))
+}
+
 impl Executor {
     /// Starts the threads. The first executor of a process installs handlers for SIGSEGV, SIGBUS, SIGFPE,
     /// SIGILL and SIGURG, which pass on what no lane caused to the handlers that were there.
@@ -72,12 +77,11 @@ impl Executor {
         let mut queue = executor.shared.queue();
         queue.vacancies.extend(seats.iter().rev().cloned());
         for _ in 0..threads {
-            hire(&executor.shared, &mut queue)?;
+            hire(&executor.shared, &mut queue).map_err(no_thread)?;
         }
         let shared = Arc::clone(&executor.shared);
-        let watch =
-            thread::Builder::new().name("softdev-watch".into()).spawn(move || watch::run(&shared, &seats))?;
-        queue.threads.push(watch);
+        let watch = thread::Builder::new().name("softdev-watch".into());
+        queue.threads.push(watch.spawn(move || watch::run(&shared, &seats)).map_err(no_thread)?);
         drop(queue);
         Ok(executor)
     }

@@ -171,8 +171,8 @@ impl Watched for InlineCall {
 mod tests {
     use super::*;
     use crate::own::registry::{Handler, Registry};
-    use hostcall_abi::service::Method;
     use hostcall_abi::CallError;
+    use hostcall_abi::service::Method;
     use hostcall_service::{Reply, Request, Service};
 
     struct Nothing;
