@@ -1,6 +1,7 @@
 //! The way of blocks into a file: from the thread that has them, or, where there are many, by a thread that
 //! writes while more are made.
 
+use crate::tracer::no_thread;
 use parking_lot::Mutex;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -150,7 +151,8 @@ impl WritingThread {
                 // Nobody takes it any more where the file is dropped.
                 let _ = back.send(Written { blocks, bytes, result });
             }
-        })?;
+        });
+        let thread = thread.map_err(|error| no_thread("a trace's output", &error))?;
         Ok(Self { given: Some(given), written, on_the_way: 0, spare: Vec::new(), thread: Some(thread) })
     }
 

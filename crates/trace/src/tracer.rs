@@ -99,7 +99,8 @@ impl TracerBuilder {
         let has_file = file.is_some();
         let thread = std::thread::Builder::new()
             .name("hostcall-trace".into())
-            .spawn(move || writer::run(&of_thread, &its_results, file, start))?;
+            .spawn(move || writer::run(&of_thread, &its_results, file, start))
+            .map_err(|error| no_thread("the tracer", &error))?;
         let thread = Mutex::new(Some(thread));
         let (next_source, flushes, is_asked) = (AtomicU16::new(0), Mutex::default(), AtomicBool::new(false));
         Ok(Tracer(Arc::new(Inner {
@@ -119,6 +120,11 @@ impl TracerBuilder {
 /// The system's error with the file that it is about.
 pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write the trace {}: {error}", path.display()))
+}
+
+/// The system's error with what gets no thread for it.
+pub(crate) fn no_thread(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what} gets no thread from the system: {error}"))
 }
 
 /// Makes the file of a recording, or empties the one that is there, which nothing else that records may

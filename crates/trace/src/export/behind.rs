@@ -1,5 +1,6 @@
 //! A thread for the second half of an export: it writes, and compresses where that is asked for, while the trace is read on.
 
+use crate::tracer::no_thread;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
@@ -24,8 +25,9 @@ impl<'scope, T: Send + 'scope> Behind<'scope, T> {
         body: impl FnOnce(Receiver<T>) -> io::Result<()> + Send + 'scope,
     ) -> io::Result<Self> {
         let (items, given) = sync_channel(waiting);
-        let thread =
-            Builder::new().name("hostcall-export".to_owned()).spawn_scoped(scope, move || body(given))?;
+        let thread = Builder::new().name("hostcall-export".to_owned());
+        let thread = thread.spawn_scoped(scope, move || body(given));
+        let thread = thread.map_err(|error| no_thread("an export", &error))?;
         Ok(Self { items: Some(items), thread: Some(thread) })
     }
 
