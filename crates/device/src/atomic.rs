@@ -56,7 +56,12 @@ impl Scope {
     }
 }
 
-/// A number with atomic operations: all that [`Global`] can hold.
+/// A number with atomic operations: all that [`Global`] can hold, but for those of `math::half`.
+#[diagnostic::on_unimplemented(
+    message = "there are no atomic operations on `{Self}`",
+    label = "no integer, `f32` or `f64`",
+    note = "of a struct the fields that lanes change are `Global`s, each with operations of its own"
+)]
 pub trait AtomicWord: Word {
     /// Its bits.
     #[doc(hidden)]
@@ -81,6 +86,11 @@ pub trait AtomicWord: Word {
 }
 
 /// An integer with atomic operations.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no integer, which operations on bits are of",
+    label = "no integer",
+    note = "the bits of a float are an integer: `Global<u32>` with `f32::to_bits`"
+)]
 pub trait AtomicInteger: AtomicWord {}
 
 macro_rules! integers {

@@ -1,5 +1,6 @@
 //! Cells of device memory that many lanes read and write.
 
+use crate::plain::Plain;
 use core::cell::UnsafeCell;
 use core::fmt;
 
@@ -8,7 +9,13 @@ mod sealed {
 }
 
 /// A number that the hardware reads and writes whole.
-pub trait Word: Copy + Send + Sync + sealed::Sealed + 'static {
+#[diagnostic::on_unimplemented(
+    message = "lanes do not read and write a `{Self}` whole",
+    label = "no number of at most 64 bits",
+    note = "make cells of its fields, as in `struct Bin {{ count: Global<u32>, sum: Global<f32> }}` with `#[derive(Plain)]`, \
+            and take `&[Bin]`"
+)]
+pub trait Word: Plain + Copy + Send + sealed::Sealed {
     /// Reads the cell by a relaxed atomic load.
     #[doc(hidden)]
     fn load(cell: &Global<Self>) -> Self;
@@ -24,7 +31,7 @@ pub trait Word: Copy + Send + Sync + sealed::Sealed + 'static {
 /// vector instructions; on a GPU no cache of a multiprocessor answers a read, which the host and other lanes may have written. [`Global::load`] with a narrower scope may be answered there. A `Global<T>` has the
 /// layout of its `T`.
 #[repr(transparent)]
-pub struct Global<T: Word>(UnsafeCell<T>);
+pub struct Global<T>(UnsafeCell<T>);
 
 // SAFETY: every access to the inner value through a shared reference is atomic (the impls of `Word`).
 unsafe impl<T: Word> Sync for Global<T> {}
@@ -65,6 +72,35 @@ impl<T: Word + fmt::Debug> fmt::Debug for Global<T> {
         f.debug_tuple("Global").field(&self.get()).finish()
     }
 }
+
+/// What a cell is changed by in place: nothing.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "a cell is not changed by `+=` and the like, since other lanes may write it at the same time",
+    label = "not an operation of cells",
+    note = "`x.set(x.get() + y)` changes a cell that only this lane writes; `x.fetch_add(y, Ordering::Relaxed, Scope::Device)`, \
+            of a `Shared` cell without the scope, one that several lanes write"
+)]
+pub trait InPlace {}
+
+macro_rules! refuse_in_place {
+    ($cell:ident, $bound:ident: $($operation:ident $method:ident)*) => {$(
+        #[doc(hidden)]
+        impl<T: $bound, U: $crate::global::InPlace> core::ops::$operation<U> for $cell<T> {
+            fn $method(&mut self, _: U) {
+                unreachable!("no type has the trait")
+            }
+        }
+    )*};
+    ($cell:ident, $bound:ident) => {
+        $crate::global::refuse_in_place!($cell, $bound: AddAssign add_assign SubAssign sub_assign MulAssign mul_assign
+            DivAssign div_assign RemAssign rem_assign BitAndAssign bitand_assign BitOrAssign bitor_assign
+            BitXorAssign bitxor_assign);
+    };
+}
+pub(crate) use refuse_in_place;
+
+refuse_in_place!(Global, Word);
 
 macro_rules! words {
     ($($t:ty, $atomic:ident, $bits:ty, $to:expr, $from:expr;)*) => {$(

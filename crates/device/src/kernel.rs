@@ -1,10 +1,10 @@
 //! Kernels as the host launches them, and the types that their parameters may have.
 
-use crate::global::{Global, Word};
 use core::marker::PhantomData;
 use hostcall_abi::launch::{KernelInfo, RawSlice};
-use hostcall_abi::record::{Number, Type};
 use hostcall_abi::schema;
+
+pub use crate::plain::{Aligned, Plain};
 
 /// A kernel, as `#[kernel]` makes it: what a host launches. `P` is the tuple of its parameters after the lane, each a
 /// [`KernelArg`]: `(Slice<u64>, Slice<Global<u64>>, u32)`.
@@ -127,34 +127,6 @@ impl<P> Clone for UnsafeKernel<P> {
 
 impl<P> Copy for UnsafeKernel<P> {}
 
-/// A type of values that may lie in memory that host and device share: any bytes of its size are a value, and
-/// it has no padding. Implemented for the numbers, [`Global`], the atomics, and arrays of such; a struct of such
-/// derives it with [`macro@crate::Plain`].
-///
-/// `bytemuck`'s and `zerocopy`'s traits say less, and so cannot stand for this one: values are shared by all lanes,
-/// so they are [`Sync`] (and may be atomics, which `bytemuck::Pod` excludes), host and device lay them out alike, and
-/// both compare their [`Plain::SCHEMA`].
-///
-/// # Safety
-/// - Any initialised bytes of the type's size are a value, and it has no padding.
-/// - Every target lays the type out alike.
-/// - [`Plain::SHARED`] is true if a value can be written through a shared reference.
-/// - It is aligned to no more than [`BUFFER_ALIGN`](hostcall_abi::launch::BUFFER_ALIGN), as buffers are.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot lie in memory that host and device share",
-    label = "not `Plain`",
-    note = "numbers, `Global`s, atomics and arrays of these are `Plain`; a `#[repr(C)]` struct of such has \
-            `#[derive(Plain)]`; `bool`, `char` and enums are not, because not all bytes are values of these"
-)]
-pub unsafe trait Plain: Sync + 'static {
-    /// Hash of the type.
-    const SCHEMA: u64;
-    /// Whether kernels may write values through `&`: whether there is a [`Global`] or an atomic in the type.
-    const SHARED: bool;
-    /// What the type consists of, for readers of files that do not have it.
-    const TYPE: &'static Type = &Type::Unknown;
-}
-
 /// A type of kernel parameter.
 ///
 /// # Safety
@@ -194,6 +166,11 @@ pub unsafe trait KernelArg {
 ///
 /// # Safety
 /// `Self::Value<'_>` must be `Self`, and `from_raw(to_raw(x))` must be `x` and safe.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not passed to a kernel by value",
+    label = "no number, `bool`, or `Plain` struct that is `Copy`",
+    note = "tuples and arrays of a kernel's parameters hold values: buffers are parameters of their own"
+)]
 pub unsafe trait ValueArg: KernelArg + Copy + Send + Sync + 'static {
     /// Returns what lies in the argument block.
     fn to_raw(self) -> Self::Raw;
@@ -263,6 +240,10 @@ pub struct Optional<P>(PhantomData<fn(P)>);
 ///
 /// # Safety
 /// No reference has `NONE` as its raw value, and `is_none` says whether a raw value is that.
+#[diagnostic::on_unimplemented(
+    message = "only a reference to a buffer can be left away, and `{Self}` is none",
+    label = "neither `&[T]` nor `&T`"
+)]
 pub unsafe trait Reference: KernelArg {
     /// What lies in the argument block where there is no buffer.
     const NONE: Self::Raw;
@@ -353,69 +334,6 @@ unsafe impl ValueArg for bool {
     }
 }
 
-macro_rules! numbers {
-    ($($t:ty, $name:literal, $number:ident;)*) => {$(
-        // SAFETY: any bytes are a number, and it has no padding. All targets are 64-bit and little-endian, and lay
-        // the number out alike.
-        unsafe impl Plain for $t {
-            const SCHEMA: u64 = schema::of($name);
-            const SHARED: bool = false;
-            const TYPE: &'static Type = &Type::Number(Number::$number);
-        }
-    )*};
-}
-
-numbers! {
-    u8, "u8", U8; u16, "u16", U16; u32, "u32", U32; u64, "u64", U64; usize, "usize", U64;
-    i8, "i8", I8; i16, "i16", I16; i32, "i32", I32; i64, "i64", I64; isize, "isize", I64;
-    f32, "f32", F32; f64, "f64", F64;
-}
-
-#[cfg(feature = "half")]
-macro_rules! halves {
-    ($($t:ident $number:ident)*) => {$(
-        // SAFETY: any two bytes are a number: it is a `repr(transparent)` struct of a `u16`.
-        unsafe impl Plain for half::$t {
-            const SCHEMA: u64 = schema::of(stringify!($t));
-            const SHARED: bool = false;
-            const TYPE: &'static Type = &Type::Number(Number::$number);
-        }
-    )*};
-}
-
-#[cfg(feature = "half")]
-halves!(f16 F16 bf16 BF16);
-
-macro_rules! atomics {
-    ($($atomic:ident, $name:literal;)*) => {$(
-        // SAFETY: an atomic has the layout of its number.
-        unsafe impl Plain for core::sync::atomic::$atomic {
-            const SCHEMA: u64 = schema::add(schema::of("atomic "), $name.as_bytes());
-            const SHARED: bool = true;
-        }
-    )*};
-}
-
-atomics! {
-    AtomicU8, "u8"; AtomicU16, "u16"; AtomicU32, "u32"; AtomicU64, "u64"; AtomicUsize, "usize";
-    AtomicI8, "i8"; AtomicI16, "i16"; AtomicI32, "i32"; AtomicI64, "i64"; AtomicIsize, "isize";
-}
-
-// SAFETY: `Global` is `repr(transparent)` over a `Plain` number.
-unsafe impl<T: Word + Plain> Plain for Global<T> {
-    const SCHEMA: u64 = schema::add_hash(schema::of("global"), T::SCHEMA);
-    const SHARED: bool = true;
-    const TYPE: &'static Type = T::TYPE;
-}
-
-// SAFETY: an array of values without padding has none, and any bytes are values of its elements.
-unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
-    const SCHEMA: u64 = schema::add_hash(schema::add_hash(schema::of("array"), T::SCHEMA), N as u64);
-    const SHARED: bool = T::SHARED;
-    const TYPE: &'static Type =
-        &Type::Array { of: T::TYPE, stride_bytes: size_of::<T>() as u32, count: N as u32 };
-}
-
 /// Tuples in an argument block: structs as C lays them out, of as many fields as their names say.
 mod block {
     macro_rules! blocks {
@@ -495,6 +413,38 @@ mod nobody {
     pub trait Nobody {}
 }
 
+/// Of a kernel's first parameter.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "a kernel's first parameter is `lane: &Lane`, and this one is of type `{Self}`",
+    label = "`lane: &Lane` stands in front of it"
+)]
+pub trait FirstParameter<'launch> {
+    fn of(lane: &'launch crate::Lane) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'launch> FirstParameter<'launch> for &'launch crate::Lane {
+    #[inline(always)]
+    fn of(lane: &'launch crate::Lane) -> Self {
+        lane
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<P: nobody::Nobody> FirstParameter<'_> for P {
+    fn of(_: &crate::Lane) -> Self {
+        unreachable!("no type has the trait")
+    }
+}
+
+/// Passes the lane to a kernel's function.
+#[doc(hidden)]
+#[inline(always)]
+pub fn lane_of_kernel<'launch, T: FirstParameter<'launch>>(lane: &'launch crate::Lane) -> T {
+    T::of(lane)
+}
+
 /// Of a type of values that a kernel takes.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
@@ -526,6 +476,9 @@ impl<T, P: nobody::Nobody> OfValue<T> for P {
     label = "not `Plain`",
     note = "numbers, `Global`s, atomics and arrays of these are `Plain`; a `#[repr(C)]` struct of such has \
             `#[derive(Plain)]`; `bool`, `char` and enums are not, because not all bytes are values of these",
+    note = "a `Global` holds a number of at most 64 bits: lanes write a struct by its fields, `&[Bin]` of `struct Bin \
+            {{ count: Global<u32> }}`, and 128 bits as `[Global<u64>; 2]`; where each lane writes a part of its own, \
+            `Disjoint<'_, T>` takes any `Plain` type",
     note = "`Shared` cells are workgroup memory, which no launch passes: write `#[workgroup]` in front of the parameter"
 )]
 pub trait OfPlain<T> {

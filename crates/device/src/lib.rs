@@ -94,6 +94,7 @@ pub mod math;
 mod packet;
 mod panics;
 mod pending;
+mod plain;
 mod post;
 pub mod print;
 #[cfg(feature = "alloc")]
@@ -123,6 +124,6 @@ pub use hostcall::HostcallRef;
 pub use hostcall_abi as abi;
 pub use hostcall_abi::{CallError, wire::Wire};
 pub use hostcall_macros::{Plain, Wire, eprint, eprintln, event, kernel, main, print, println, service};
-pub use kernel::Plain;
 pub use lane::Lane;
+pub use plain::Plain;
 pub use workgroup::Shared;

@@ -53,6 +53,11 @@ pub mod fast;
 #[cfg(feature = "half")]
 pub mod half;
 
+use crate::print::Argument;
+use crate::wave::WaveNumber;
+use core::{fmt, iter, ops};
+use hostcall_abi::wire::Wire;
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for f32 {}
@@ -90,8 +95,72 @@ hardware!(hardware64, f64, ceil floor round round_ties_even sqrt trunc);
 
 macro_rules! declare {
     ($($(#[doc = $docs:literal])* $name:ident($($argument:ident: $t:ty),*) -> $result:ty;)*) => {
-        /// The numbers that have mathematics: `f32` and `f64`.
-        pub trait Float: Copy + sealed::Sealed {
+        /// The numbers that have mathematics: `f32` and `f64`. It is the one bound that a function of both needs: they have
+        /// the operators but `%` (which is [`Float::rem`]), lie in buffers and cells, are reduced, printed, and travel in calls.
+        ///
+        /// ```
+        /// use hostcall_device::math::Float;
+        /// use hostcall_device::workgroup::Scratch;
+        /// use hostcall_device::{Global, Lane, kernel, wave};
+        ///
+        /// /// Adds the length of the vector `x` to `out`, if one workgroup is launched.
+        /// #[kernel(instances(length_f32 = <f32>, length_f64 = <f64>))]
+        /// fn length<T: Float>(lane: &Lane, #[workgroup] scratch: &Scratch<T>, x: &[T], out: &Global<T>) {
+        ///     let own = lane.share(x.len()).map(|i| x[i] * x[i]).sum();
+        ///     let sum = lane.workgroup_reduce(scratch, own, wave::Add);
+        ///     if lane.local_id() == 0 {
+        ///         out.set(out.get() + sum.max(T::from_f64(1e-30)).sqrt());
+        ///     }
+        /// }
+        /// ```
+        #[diagnostic::on_unimplemented(
+            message = "`{Self}` is neither `f32` nor `f64`",
+            label = "has no mathematics",
+            note = "convert integers first (`n as f32`), and numbers of 16 bits with `math::half::Half::widen`"
+        )]
+        pub trait Float:
+            WaveNumber
+            + Wire
+            + Argument
+            + fmt::Debug
+            + fmt::Display
+            + Default
+            + PartialOrd
+            + ops::Add<Output = Self>
+            + ops::Sub<Output = Self>
+            + ops::Mul<Output = Self>
+            + ops::Div<Output = Self>
+            + ops::Neg<Output = Self>
+            + ops::AddAssign
+            + ops::SubAssign
+            + ops::MulAssign
+            + ops::DivAssign
+            + iter::Sum
+            + sealed::Sealed
+        {
+            /// 0.
+            const ZERO: Self;
+            /// 1.
+            const ONE: Self;
+            /// π.
+            const PI: Self;
+            /// The difference between 1 and the next larger number.
+            const EPSILON: Self;
+            /// The largest finite number.
+            const MAX: Self;
+            /// ∞.
+            const INFINITY: Self;
+            /// Not a number.
+            const NAN: Self;
+
+            /// Returns the number that is nearest to `x`, as `as` does.
+            fn from_f64(x: f64) -> Self;
+            /// Returns the number as `f64`, exactly.
+            fn to_f64(self) -> f64;
+            /// Returns whether it is NaN.
+            fn is_nan(self) -> bool;
+            /// Returns whether it is neither infinite nor NaN.
+            fn is_finite(self) -> bool;
             $($(#[doc = $docs])* fn $name(self, $($argument: $t),*) -> $result;)*
         }
     };
@@ -251,6 +320,34 @@ macro_rules! implement {
         hardware = $hardware:ident;
     ) => {
         impl Float for $t {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const PI: Self = core::$t::consts::PI;
+            const EPSILON: Self = <$t>::EPSILON;
+            const MAX: Self = <$t>::MAX;
+            const INFINITY: Self = <$t>::INFINITY;
+            const NAN: Self = <$t>::NAN;
+
+            #[inline]
+            fn from_f64(x: f64) -> Self {
+                x as Self
+            }
+
+            #[inline]
+            fn to_f64(self) -> f64 {
+                self.into()
+            }
+
+            #[inline]
+            fn is_nan(self) -> bool {
+                <$t>::is_nan(self)
+            }
+
+            #[inline]
+            fn is_finite(self) -> bool {
+                <$t>::is_finite(self)
+            }
+
             $(
                 #[cfg_attr(target_arch = "nvptx64", inline(never))]
                 #[cfg_attr(not(target_arch = "nvptx64"), inline)]

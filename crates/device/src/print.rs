@@ -163,12 +163,14 @@ impl<T: Argument> Argument for Wrapping<T> {
 }
 
 /// A type whose values have an address, which is all that `{:p}` shows, also where `std` would add a length.
+#[diagnostic::on_unimplemented(message = "`{Self}` is no pointer", label = "has no address to be shown")]
 pub trait Address {
     /// The address.
     fn address(&self) -> u64;
 }
 
 /// A pointer that prints as its address in every way, so that one argument can be shown by `{:p}` and by `{:?}`.
+#[diagnostic::on_unimplemented(message = "`{Self}` is no raw pointer", label = "is not shown as an address")]
 pub trait Pointer: Argument + Address {}
 
 macro_rules! pointers {

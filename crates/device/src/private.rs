@@ -17,9 +17,10 @@ pub(crate) mod builtin {
 
 pub use crate::hostcall::METHOD as HOSTCALL_METHOD;
 pub use crate::kernel::{
-    Joined, Kernel, KernelArg, OfPlain, OfValue, Optional, Parameter, Plain, Ref, Slice, UnsafeKernel,
-    enter_kernel, finish_main, kernel_info, kernel_schema, value_of_launch,
+    Joined, Kernel, KernelArg, OfPlain, OfValue, Optional, Parameter, Ref, Slice, UnsafeKernel, enter_kernel,
+    finish_main, kernel_info, kernel_schema, lane_of_kernel, value_of_launch,
 };
+pub use crate::plain::{Aligned, AlignedAs, Plain};
 pub use crate::print::{Argument, AsAddress, AsBoth, AsValue, ByDevice, ByHost, Site, print, print_text};
 pub use crate::trace::{Point, is_on as traces, tag_of as point_tag_of, write as write_point};
 pub use crate::workgroup::{

@@ -13,6 +13,11 @@ use hostcall_channel::Words;
 use hostcall_channel::raw::{Opening, Writer};
 
 /// What a wave does that finds no free page: [`Block`], [`DropNewest`] or [`OverwriteOldest`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say what a wave does that finds no free page",
+    label = "no policy of a raw channel",
+    note = "write `RawStream<'_, T, Block>`, `DropNewest` or `OverwriteOldest`"
+)]
 pub trait Policy: sealed::Sealed + 'static {
     /// Whether a wave waits for a page.
     #[doc(hidden)]

@@ -34,6 +34,11 @@ mod sealed {
 }
 
 /// The numbers that have products: `f32` and `f64`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither `f32` nor `f64`",
+    label = "its products are exact, or not the hardware's",
+    note = "`a * b` is a product of other numbers"
+)]
 pub trait Number: sealed::Sealed {}
 
 macro_rules! numbers {

@@ -11,13 +11,19 @@
 //! the software device a step is one exchange among the part's lanes. The order in which floats are added
 //! differs between devices.
 
-use crate::global::Word;
+use crate::atomic::AtomicWord;
 use crate::group::Group;
 use crate::lane::Lane;
 use crate::target::{self, Mask};
 
-/// A number that lanes of a wave pass to each other: `u32`, `i32`, `f32`, `u64`, `i64` and `f64`.
-pub trait WaveNumber: Word {
+/// A number that lanes of a wave pass to each other: `u32`, `i32`, `u64`, `i64`, `usize`, `isize`, `f32` and `f64`. It is the
+/// one bound that a generic function needs for shuffles, and for reductions and scans with [`Add`], [`Min`] and [`Max`].
+#[diagnostic::on_unimplemented(
+    message = "lanes do not pass a `{Self}` to each other",
+    label = "no number of 32 or 64 bits",
+    note = "convert smaller integers (`n.into()`), and pass the fields of a struct one by one"
+)]
+pub trait WaveNumber: AtomicWord + Rule<Add> + Rule<Min> + Rule<Max> {
     /// Whether it has 64 bits.
     #[doc(hidden)]
     const WIDE: bool;
@@ -27,36 +33,80 @@ pub trait WaveNumber: Word {
     fn from_raw_bits(bits: u64) -> Self;
 }
 
-/// How a reduction or a scan combines two values. [`Add`], [`Min`], [`Max`], [`And`], [`Or`] and [`Xor`] are there; a
-/// program can have its own.
+/// How a reduction or a scan combines two values. [`Add`], [`Min`], [`Max`], [`And`], [`Or`] and [`Xor`] are there, and
+/// [`with`] makes one of a closure.
 ///
 /// The operation must be associative and commutative for the result to mean something: which values are combined first is
 /// not said, and differs between devices. All lanes of a part run it, some for nothing: it must not panic or wait.
-///
-/// ```
-/// use hostcall_device::wave::Combine;
-///
-/// struct Product;
-///
-/// impl Combine<u32> for Product {
-///     const IDENTITY: u32 = 1;
-///     fn combine(a: u32, b: u32) -> u32 {
-///         a.wrapping_mul(b)
-///     }
-/// }
-/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not combine values of type `{T}`",
+    label = "no operation on `{T}`",
+    note = "a closure is one with the value that changes nothing: `wave::with(1, |a, b| a * b)`; `And`, `Or` and `Xor` are of \
+            integers"
+)]
 pub trait Combine<T> {
-    /// The value that changes nothing: what an exclusive scan gives to the first lane.
-    const IDENTITY: T;
-    /// What stands for lanes and waves that are not there: [`Combine::IDENTITY`], or for the smallest and largest of floats a
-    /// `NaN`, beside which `NaN`s count.
-    #[doc(hidden)]
-    const ABSENT: T = Self::IDENTITY;
     /// The operation that NVIDIA's processors of compute capability 8.0 and later have an instruction for.
     #[doc(hidden)]
     const REDUX: Option<Redux> = None;
+    /// Returns the value that changes nothing: what an exclusive scan gives to the first lane.
+    fn identity(&self) -> T;
+    /// Returns what stands for lanes and waves that are not there: [`Combine::identity`], or for the smallest and largest of
+    /// floats a `NaN`, beside which `NaN`s count.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn absent(&self) -> T {
+        self.identity()
+    }
     /// Combines two values.
-    fn combine(a: T, b: T) -> T;
+    fn combine(&self, a: T, b: T) -> T;
+}
+
+/// Makes an operation of a closure and of the value that changes nothing. The closure is the same for all lanes: what it
+/// captures has the same value in each.
+///
+/// ```
+/// use hostcall_device::{Global, Lane, kernel, wave};
+///
+/// /// Writes the product of each wave's numbers.
+/// #[kernel]
+/// fn products(lane: &Lane, x: &[f32], out: &[Global<f32>]) {
+///     let own = x.get(lane.global_id()).copied().unwrap_or(1.0);
+///     let product = lane.wave_reduce(own, wave::with(1.0, |a, b| a * b));
+///     if lane.index() == 0 {
+///         out[lane.global_id() / lane.wave_size() as usize].set(product);
+///     }
+/// }
+/// ```
+#[inline(always)]
+pub const fn with<T, F: Fn(T, T) -> T>(identity: T, combine: F) -> With<T, F> {
+    With { identity, combine }
+}
+
+/// An operation that [`with`] makes.
+#[derive(Clone, Copy, Debug)]
+pub struct With<T, F> {
+    identity: T,
+    combine: F,
+}
+
+impl<T: Copy, F: Fn(T, T) -> T> Combine<T> for With<T, F> {
+    #[inline(always)]
+    fn identity(&self) -> T {
+        self.identity
+    }
+    #[inline(always)]
+    fn combine(&self, a: T, b: T) -> T {
+        (self.combine)(a, b)
+    }
+}
+
+/// What an operation is for numbers of one type.
+#[doc(hidden)]
+pub trait Rule<O>: Sized {
+    const IDENTITY: Self;
+    const ABSENT: Self;
+    const REDUX: Option<Redux>;
+    fn combine(a: Self, b: Self) -> Self;
 }
 
 /// A reduction of a 32-bit integer in hardware.
@@ -99,9 +149,32 @@ pub struct Or;
 #[derive(Clone, Copy, Debug)]
 pub struct Xor;
 
-macro_rules! combine {
+macro_rules! operations {
+    ($($operation:ident)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<T: Rule<$operation>> Combine<T> for $operation {
+            const REDUX: Option<Redux> = T::REDUX;
+            #[inline(always)]
+            fn identity(&self) -> T {
+                T::IDENTITY
+            }
+            #[inline(always)]
+            fn absent(&self) -> T {
+                T::ABSENT
+            }
+            #[inline(always)]
+            fn combine(&self, a: T, b: T) -> T {
+                T::combine(a, b)
+            }
+        }
+    )*};
+}
+
+operations!(Add Min Max And Or Xor);
+
+macro_rules! rule {
     ($t:ty, $operation:ty, $identity:expr, $absent:expr, $redux:expr, $combine:expr) => {
-        impl Combine<$t> for $operation {
+        impl Rule<$operation> for $t {
             const IDENTITY: $t = $identity;
             const ABSENT: $t = $absent;
             const REDUX: Option<Redux> = $redux;
@@ -131,7 +204,7 @@ macro_rules! integers {
             [$($redux),*]);
     )*};
     (@ $t:ty, [$($operation:ty: $identity:expr, $combine:expr);*], [$($redux:expr),*]) => {
-        $(combine!($t, $operation, $identity, $identity, $redux, $combine);)*
+        $(rule!($t, $operation, $identity, $identity, $redux, $combine);)*
     };
 }
 
@@ -146,6 +219,8 @@ integers! {
     i32, false, u32, [redux!(Add), redux!(SignedMin), redux!(SignedMax), redux!(And), redux!(Or), redux!(Xor)];
     u64, true, u64, [None, None, None, None, None, None];
     i64, true, u64, [None, None, None, None, None, None];
+    usize, true, usize, [None, None, None, None, None, None];
+    isize, true, usize, [None, None, None, None, None, None];
 }
 
 macro_rules! floats {
@@ -161,9 +236,9 @@ macro_rules! floats {
                 <$t>::from_bits(bits as $bits)
             }
         }
-        combine!($t, Add, -0.0, -0.0, None, core::ops::Add::add);
-        combine!($t, Min, <$t>::INFINITY, <$t>::NAN, None, <$t>::min);
-        combine!($t, Max, <$t>::NEG_INFINITY, <$t>::NAN, None, <$t>::max);
+        rule!($t, Add, -0.0, -0.0, None, core::ops::Add::add);
+        rule!($t, Min, <$t>::INFINITY, <$t>::NAN, None, <$t>::min);
+        rule!($t, Max, <$t>::NEG_INFINITY, <$t>::NAN, None, <$t>::max);
     )*};
 }
 
@@ -228,41 +303,41 @@ impl Group {
 
     /// What the lane before this one has; the first has the identity.
     #[inline(always)]
-    pub(crate) fn shift<T: WaveNumber, O: Combine<T>>(&self, value: T) -> T {
+    pub(crate) fn shift<T: WaveNumber>(&self, value: T, operation: &impl Combine<T>) -> T {
         let before = self.take(value, self.previous());
-        if self.rank == 0 { O::IDENTITY } else { before }
+        if self.rank == 0 { operation.identity() } else { before }
     }
 
     /// The inclusive scan. In the step of `width`, each lane has combined the values of the `width` lanes up to it.
     #[inline(always)]
-    pub(crate) fn scan<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
+    pub(crate) fn scan<T: WaveNumber>(&self, mut value: T, operation: &impl Combine<T>) -> T {
         let mut width = 1;
         if let Some(full) = self.full() {
             while width < self.here.wave_size() {
                 let other = full.take_up(value, width);
-                value = if self.here.lane_index() >= width { O::combine(other, value) } else { value };
+                value = if self.here.lane_index() >= width { operation.combine(other, value) } else { value };
                 width *= 2;
             }
             return value;
         }
-        Self::scan_part::<T, O>(self.mask, value)
+        Self::scan_part(self.mask, value, operation)
     }
 
     /// The inclusive scan of a wave that lacks lanes. Apart, so that what it alone needs is not made for whole waves too.
     #[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), cold, inline(never))]
-    fn scan_part<T: WaveNumber, O: Combine<T>>(mask: Mask, value: T) -> T {
-        Self::of(target::here(), mask).scan_by_index::<T, O>(value)
+    fn scan_part<T: WaveNumber>(mask: Mask, value: T, operation: &impl Combine<T>) -> T {
+        Self::of(target::here(), mask).scan_by_index(value, operation)
     }
 
     /// The inclusive scan of any lanes.
     #[inline(always)]
-    fn scan_by_index<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
+    fn scan_by_index<T: WaveNumber>(&self, mut value: T, operation: &impl Combine<T>) -> T {
         let mut width = 1;
         // Each lane knows the one that is `width` before it in the group; the one before that one is twice as far.
         let mut before = self.previous();
         while width < self.count {
             let other = self.take(value, before);
-            value = if self.rank >= width { O::combine(other, value) } else { value };
+            value = if self.rank >= width { operation.combine(other, value) } else { value };
             before = self.here.shuffle_u32(self.mask, before, before);
             width *= 2;
         }
@@ -270,23 +345,23 @@ impl Group {
     }
 
     #[inline(always)]
-    pub(crate) fn reduce<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
+    pub(crate) fn reduce<T: WaveNumber, O: Combine<T>>(&self, mut value: T, operation: &O) -> T {
         #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
-        if let Some(Redux(operation)) = O::REDUX {
+        if let Some(Redux(instruction)) = O::REDUX {
             return T::from_raw_bits(
-                self.here.redux(self.mask, operation, value.to_raw_bits() as u32).into(),
+                self.here.redux(self.mask, instruction, value.to_raw_bits() as u32).into(),
             );
         }
         if let Some(full) = self.full() {
             let mut width = self.here.wave_size() / 2;
             while width > 0 {
-                value = O::combine(value, full.take(value, self.here.lane_index() ^ width));
+                value = operation.combine(value, full.take(value, self.here.lane_index() ^ width));
                 width /= 2;
             }
             return value;
         }
         let last = 63 - target::bits(self.mask).leading_zeros();
-        self.take(self.scan::<T, O>(value), last)
+        self.take(self.scan(value, operation), last)
     }
 }
 
@@ -383,7 +458,7 @@ impl Lane {
     /// The values of all lanes that came here, combined; each of them gets the result.
     ///
     /// Lanes that are absent have no part in it: those that went another way or have ended, and those that a wave at the end of
-    /// a workgroup does not have. It is as if their values were [`Combine::IDENTITY`], and nobody waits for them. So lanes
+    /// a workgroup does not have. It is as if their values were [`Combine::identity`], and nobody waits for them. So lanes
     /// that come in two parts get two results, each of its own part: put a condition into the value, as here, and not around
     /// the call, where all lanes are to count. Of numbers with a point the order of the additions, and with it the last bits,
     /// depends on how many came.
@@ -403,18 +478,18 @@ impl Lane {
     /// ```
     #[track_caller]
     #[inline]
-    pub fn wave_reduce<T: WaveNumber, O: Combine<T>>(&self, value: T, _operation: O) -> T {
-        self.group().reduce::<T, O>(value)
+    pub fn wave_reduce<T: WaveNumber>(&self, value: T, operation: impl Combine<T>) -> T {
+        self.group().reduce(value, &operation)
     }
 
     /// The values of the lanes that came here up to this one, combined in their order.
     #[track_caller]
     #[inline]
-    pub fn wave_scan<T: WaveNumber, O: Combine<T>>(&self, value: T, _operation: O) -> T {
-        self.group().scan::<T, O>(value)
+    pub fn wave_scan<T: WaveNumber>(&self, value: T, operation: impl Combine<T>) -> T {
+        self.group().scan(value, &operation)
     }
 
-    /// The values of the lanes that came here before this one, combined in their order: [`Combine::IDENTITY`] for the
+    /// The values of the lanes that came here before this one, combined in their order: [`Combine::identity`] for the
     /// first.
     ///
     /// ```
@@ -435,8 +510,8 @@ impl Lane {
     /// ```
     #[track_caller]
     #[inline]
-    pub fn wave_scan_exclusive<T: WaveNumber, O: Combine<T>>(&self, value: T, _operation: O) -> T {
+    pub fn wave_scan_exclusive<T: WaveNumber>(&self, value: T, operation: impl Combine<T>) -> T {
         let group = self.group();
-        group.shift::<T, O>(group.scan::<T, O>(value))
+        group.shift(group.scan(value, &operation), &operation)
     }
 }

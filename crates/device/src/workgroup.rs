@@ -64,6 +64,12 @@ use hostcall_abi::launch::RESERVED_WORKGROUP_BYTES;
 /// `[T; 2]` of those of 64.
 ///
 /// On NVIDIA, arrays are read and written by one instruction, from a multiple of their size.
+#[diagnostic::on_unimplemented(
+    message = "a `Shared` cell cannot hold a `{Self}`",
+    label = "not a number, nor a short array of them",
+    note = "a cell holds an integer of at most 64 bits, `f32` or `f64`, `[T; 2]` of those of 32 or 64 bits, or `[T; 4]` of \
+            those of 32; for a struct take a parameter marked `#[workgroup]` for each of its fields"
+)]
 pub trait SharedValue: Copy + Send + Sync + sealed::Sealed + 'static {
     /// What a cell is aligned like.
     #[doc(hidden)]
@@ -92,6 +98,7 @@ mod sealed {
 
 impl<T: AtomicWord> sealed::Sealed for T {}
 
+#[diagnostic::do_not_recommend]
 impl<T: AtomicWord> SharedValue for T {
     type Align = T;
     #[inline(always)]
@@ -172,6 +179,7 @@ impl<T: AtomicWord> Shared<T> {
 }
 
 methods!(Shared, ());
+crate::global::refuse_in_place!(Shared, SharedValue);
 
 impl<T: SharedValue + fmt::Debug> fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -203,13 +211,13 @@ pub struct Scratch<T: SharedValue> {
     waves: [Shared<T>; 32],
 }
 
-impl<T: WaveNumber + AtomicWord> Scratch<T> {
+impl<T: WaveNumber> Scratch<T> {
     /// The number of the wave if it is one of the first `count`, else one that changes nothing.
     #[inline(always)]
-    fn number<O: Combine<T>>(&self, wave: u32, count: u32) -> T {
+    fn number(&self, wave: u32, count: u32, operation: &impl Combine<T>) -> T {
         match self.waves.get(wave as usize) {
             Some(cell) if wave < count => cell.get(),
-            _ => O::ABSENT,
+            _ => operation.absent(),
         }
     }
 }
@@ -275,17 +283,18 @@ impl Lane {
     /// ```
     #[inline]
     #[cfg_attr(not(any(target_arch = "nvptx64", target_arch = "amdgpu")), track_caller)]
-    pub fn workgroup_reduce<T, O>(&self, scratch: &Scratch<T>, value: T, _operation: O) -> T
-    where
-        T: WaveNumber + AtomicWord,
-        O: Combine<T>,
-    {
-        let own = Group::of_wave().reduce::<T, O>(value);
+    pub fn workgroup_reduce<T: WaveNumber>(
+        &self,
+        scratch: &Scratch<T>,
+        value: T,
+        operation: impl Combine<T>,
+    ) -> T {
+        let own = Group::of_wave().reduce(value, &operation);
         if self.index() == 0 {
             scratch.waves[self.wave() as usize].set(own);
         }
         self.barrier();
-        let total = self.of_waves::<T, O>(scratch, self.waves());
+        let total = self.of_waves(scratch, self.waves(), &operation);
         // The numbers may be written again.
         self.barrier();
         total
@@ -294,19 +303,20 @@ impl Lane {
     /// The values of the workgroup's lanes up to this one, combined in the order of [`Lane::local_id`].
     #[inline]
     #[cfg_attr(not(any(target_arch = "nvptx64", target_arch = "amdgpu")), track_caller)]
-    pub fn workgroup_scan<T, O>(&self, scratch: &Scratch<T>, value: T, _operation: O) -> T
-    where
-        T: WaveNumber + AtomicWord,
-        O: Combine<T>,
-    {
-        let own = Group::of_wave().scan::<T, O>(value);
-        match self.before_wave::<T, O>(scratch, own) {
+    pub fn workgroup_scan<T: WaveNumber>(
+        &self,
+        scratch: &Scratch<T>,
+        value: T,
+        operation: impl Combine<T>,
+    ) -> T {
+        let own = Group::of_wave().scan(value, &operation);
+        match self.before_wave(scratch, own, &operation) {
             None => own,
-            Some(before) => O::combine(before, own),
+            Some(before) => operation.combine(before, own),
         }
     }
 
-    /// The values of the workgroup's lanes before this one, combined in their order: [`Combine::IDENTITY`] for the first.
+    /// The values of the workgroup's lanes before this one, combined in their order: [`Combine::identity`] for the first.
     ///
     /// ```
     /// use hostcall_device::workgroup::Scratch;
@@ -335,17 +345,18 @@ impl Lane {
     /// ```
     #[inline]
     #[cfg_attr(not(any(target_arch = "nvptx64", target_arch = "amdgpu")), track_caller)]
-    pub fn workgroup_scan_exclusive<T, O>(&self, scratch: &Scratch<T>, value: T, _operation: O) -> T
-    where
-        T: WaveNumber + AtomicWord,
-        O: Combine<T>,
-    {
+    pub fn workgroup_scan_exclusive<T: WaveNumber>(
+        &self,
+        scratch: &Scratch<T>,
+        value: T,
+        operation: impl Combine<T>,
+    ) -> T {
         let group = Group::of_wave();
-        let with_own = group.scan::<T, O>(value);
-        let own = group.shift::<T, O>(with_own);
-        match self.before_wave::<T, O>(scratch, with_own) {
+        let with_own = group.scan(value, &operation);
+        let own = group.shift(with_own, &operation);
+        match self.before_wave(scratch, with_own, &operation) {
             None => own,
-            Some(before) => O::combine(before, own),
+            Some(before) => operation.combine(before, own),
         }
     }
 
@@ -357,50 +368,57 @@ impl Lane {
 
     /// What the first `count` waves have put into the scratch, combined.
     #[inline(always)]
-    fn of_waves<T: WaveNumber + AtomicWord, O: Combine<T>>(&self, scratch: &Scratch<T>, count: u32) -> T {
+    fn of_waves<T: WaveNumber>(&self, scratch: &Scratch<T>, count: u32, operation: &impl Combine<T>) -> T {
         let group = Group::of_wave();
         if !target::IN_STEP {
-            return scratch.waves.iter().take(count as usize).map(Shared::get).fold(O::ABSENT, O::combine);
+            return scratch
+                .waves
+                .iter()
+                .take(count as usize)
+                .map(Shared::get)
+                .fold(operation.absent(), |a, b| operation.combine(a, b));
         }
         if group.mask != group.here.full() {
-            return Self::of_waves_by_part::<T, O>(scratch, count, group.mask);
+            return Self::of_waves_by_part(scratch, count, group.mask, operation);
         }
-        group.reduce::<T, O>(scratch.number::<O>(group.here.lane_index(), count))
+        group.reduce(scratch.number(group.here.lane_index(), count, operation), operation)
     }
 
     /// Combines the waves' values by the lanes of a wave that lacks some. Apart, so that what it alone needs is not made for whole waves too.
     #[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), cold, inline(never))]
-    fn of_waves_by_part<T: WaveNumber + AtomicWord, O: Combine<T>>(
+    fn of_waves_by_part<T: WaveNumber>(
         scratch: &Scratch<T>,
         count: u32,
         lanes: Mask,
+        operation: &impl Combine<T>,
     ) -> T {
         let group = Group::of(target::here(), lanes);
-        let mut own = scratch.number::<O>(group.rank, count);
+        let mut own = scratch.number(group.rank, count, operation);
         // Only such a wave has more numbers than lanes.
         let mut wave = group.rank + group.count;
         while wave < count {
-            own = O::combine(own, scratch.number::<O>(wave, count));
+            own = operation.combine(own, scratch.number(wave, count, operation));
             wave += group.count;
         }
-        group.reduce::<T, O>(own)
+        group.reduce(own, operation)
     }
 
     /// The values of all lanes of the waves before this one, combined; `None` in the first wave. `with_own` are the lanes'
     /// values combined up to each.
     #[inline(always)]
     #[cfg_attr(not(any(target_arch = "nvptx64", target_arch = "amdgpu")), track_caller)]
-    fn before_wave<T, O>(&self, scratch: &Scratch<T>, with_own: T) -> Option<T>
-    where
-        T: WaveNumber + AtomicWord,
-        O: Combine<T>,
-    {
+    fn before_wave<T: WaveNumber>(
+        &self,
+        scratch: &Scratch<T>,
+        with_own: T,
+        operation: &impl Combine<T>,
+    ) -> Option<T> {
         let group = Group::of_wave();
         if group.is_last() {
             scratch.waves[self.wave() as usize].set(with_own);
         }
         self.barrier();
-        let before = (self.wave() > 0).then(|| self.of_waves::<T, O>(scratch, self.wave()));
+        let before = (self.wave() > 0).then(|| self.of_waves(scratch, self.wave(), operation));
         // The numbers may be written again.
         self.barrier();
         before

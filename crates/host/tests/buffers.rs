@@ -4,9 +4,9 @@ use hostcall::device::{
     BoundsError, Error, LaunchFailure, LaunchRefused, SoftwareDeviceConfig, software_backend,
 };
 use hostcall::hostcall_device::{Global, Lane, Plain, kernel};
-use hostcall::{Device, Grid, Hostcall, LaunchKernel};
+use hostcall::{Device, DeviceBuffer, Grid, Hostcall, LaunchKernel};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Waits until `gate` opens, then adds `add` to every value.
@@ -95,6 +95,75 @@ fn values_without_bytes_are_counted() {
     let values = device.alloc_zeroed::<Empty>(5).unwrap();
     assert_eq!(values.read().unwrap(), [Empty {}; 5]);
     assert_eq!(stream.read(&values.part(1..3).unwrap()).unwrap().wait().unwrap(), [Empty {}; 2]);
+}
+
+#[derive(Plain)]
+#[repr(C)]
+struct Bin<T> {
+    count: Global<u32>,
+    sums: [Global<T>; 2],
+    hits: AtomicU32,
+}
+
+impl Bin<f32> {
+    fn new(number: u32, sum: f32) -> Self {
+        Self {
+            count: Global::new(number),
+            sums: [sum, -sum].map(Global::new),
+            hits: AtomicU32::new(number + 1),
+        }
+    }
+
+    fn numbers(&self) -> (u32, [f32; 2], u32) {
+        let [a, b] = &self.sums;
+        (self.count.get(), [a.get(), b.get()], self.hits.load(Ordering::Relaxed))
+    }
+}
+
+/// Values with cells go where others go, though they are not `Copy`.
+#[test]
+fn cells_are_uploaded_written_filled_and_kept_by_graphs() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let numbers = |buffer: &DeviceBuffer<Bin<f32>>| -> Vec<_> {
+        buffer.read().unwrap().iter().map(Bin::numbers).collect()
+    };
+    let bins = device.upload(&[Bin::new(1, 0.5), Bin::new(2, 1.5)]).unwrap();
+    assert_eq!(numbers(&bins), [(1, [0.5, -0.5], 2), (2, [1.5, -1.5], 3)]);
+    bins.part(1..).unwrap().write(&[Bin::new(7, 2.0)]).unwrap();
+    stream.write(&bins.part(..1).unwrap(), &[Bin::new(8, 3.0)]).unwrap();
+    assert_eq!(numbers(&bins), [(8, [3.0, -3.0], 9), (7, [2.0, -2.0], 8)]);
+    stream.fill(&bins, Bin::new(9, 4.0)).unwrap();
+    assert_eq!(numbers(&bins), [(9, [4.0, -4.0], 10); 2]);
+    let mut graph = hostcall::graph::Graph::new(&device);
+    let write = graph.add_write(&bins, &[Bin::new(1, 1.0), Bin::new(2, 2.0)]).unwrap();
+    let fill = graph.add_fill(&bins.part(1..).unwrap(), Bin::new(5, 5.0)).unwrap();
+    graph.edge(write, fill).unwrap();
+    graph.instantiate().unwrap().launch(&stream).unwrap();
+    assert_eq!(numbers(&bins), [(1, [1.0, -1.0], 2), (5, [5.0, -5.0], 6)]);
+}
+
+/// Cells that another thread writes meanwhile are read whole.
+#[test]
+fn cells_may_be_written_while_they_are_uploaded() {
+    let device = cpu();
+    let bins = [Bin::new(0, 0.0), Bin::new(0, 0.0)];
+    let done = AtomicBool::new(false);
+    let torn = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for next in (0..=0xff).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                bins[1].count.set(next * 0x0101_0101);
+            }
+        });
+        let torn = (0..200).map(|_| {
+            let seen = device.upload(&bins)?.read()?[1].count.get();
+            Ok((seen != (seen & 0xff) * 0x0101_0101).then_some(seen))
+        });
+        let torn: Result<Vec<_>, Error> = torn.collect();
+        done.store(true, Ordering::Relaxed);
+        torn
+    });
+    assert!(torn.unwrap().iter().all(Option::is_none));
 }
 
 #[derive(Clone, Copy, Plain)]

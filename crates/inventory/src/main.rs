@@ -77,7 +77,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let moved = device.alloc_zeroed::<u32>(from.len())?;
 
     let stream = device.stream()?;
-    let (grid, amount) = (Grid::lanes(*lanes), arguments.amount);
+    let (grid, amount) = (Grid::lanes(keys.len()), arguments.amount);
     stock.launch(&stream, grid, (&keys, amount, &stocked))?;
     let amount = arguments.transfer;
     transfer.launch(&stream, grid, (&from, &to, amount, &moved))?;

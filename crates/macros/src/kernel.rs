@@ -7,6 +7,7 @@ mod parameter;
 use crate::names::{Names, crate_option};
 use crate::options::Options;
 use expand::expand;
+pub use expand::kept;
 use instances::{Instance, instances};
 use parameter::{Parameter, Shared, of_launch, offset, parameter, shared_parameter, take_mark};
 use proc_macro2::TokenStream;

@@ -52,6 +52,25 @@ fn expanded(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
     result.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
+/// What a function becomes, or the error and what is kept of it.
+fn expanded_function(
+    expand: impl FnOnce(
+        proc_macro2::TokenStream,
+        proc_macro2::TokenStream,
+    ) -> syn::Result<proc_macro2::TokenStream>,
+    options: TokenStream,
+    item: TokenStream,
+) -> TokenStream {
+    let item = proc_macro2::TokenStream::from(item);
+    let result = expand(options.into(), item.clone());
+    let with_kept = |error: syn::Error| {
+        let mut all = error.into_compile_error();
+        all.extend(kernel::kept(item));
+        all
+    };
+    result.unwrap_or_else(with_kept).into()
+}
+
 /// Makes a function a kernel: a constant of the function's name, which a host launches, and the exported entry for the
 /// device that the crate is compiled for.
 ///
@@ -150,7 +169,7 @@ fn expanded(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 /// [`assume_safe`]: https://docs.rs/hostcall-device/latest/hostcall_device/kernel/struct.UnsafeKernel.html
 #[proc_macro_attribute]
 pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
-    expanded(kernel::kernel(options.into(), item.into()))
+    expanded_function(kernel::kernel, options, item)
 }
 
 /// Makes a function the program's `main`, run by every lane of the grid: a kernel named `main`.
@@ -161,7 +180,7 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
 /// `workgroup_memory = BYTES` and `max_lanes = N`, as for a [`macro@kernel`].
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
-    expanded(kernel::main(options.into(), item.into()))
+    expanded_function(kernel::main, options, item)
 }
 
 /// Makes a trait a service: functions that kernels call, and the traits by which a host handles them.
@@ -317,8 +336,8 @@ pub fn wire(item: TokenStream) -> TokenStream {
 /// assert!(Bin::SHARED && !Particle::SHARED);
 /// ```
 ///
-/// The struct is `#[repr(C)]` or `#[repr(transparent)]`, all its fields are `Plain`, it has no padding, and it is not
-/// generic. All of this is checked when it is compiled:
+/// The struct is `#[repr(C)]` or `#[repr(transparent)]`, all its fields are `Plain`, and it has no padding. All of this is
+/// checked when it is compiled:
 ///
 /// ```compile_fail
 /// # use hostcall_device::Plain;
@@ -328,6 +347,36 @@ pub fn wire(item: TokenStream) -> TokenStream {
 ///     small: u8, // three bytes of padding follow
 ///     large: u32,
 /// }
+/// ```
+///
+/// # Generic structs
+/// The fields of a generic struct are all aligned alike, so that there is no padding whatever its types are: `T`, `Global<T>`,
+/// `[T; N]`, other structs of these, and numbers that are as large as `T` where it is used.
+///
+/// ```
+/// use hostcall_device::{Global, Plain, Word};
+///
+/// #[repr(C)]
+/// #[derive(Clone, Copy, Plain)]
+/// struct Vector<T> {
+///     x: T,
+///     y: T,
+/// }
+///
+/// #[repr(C)]
+/// #[derive(Plain)]
+/// struct Body<T> {
+///     position: Vector<T>,
+///     moved: [Global<T>; 2],
+/// }
+///
+/// fn bytes<T: Word>() -> usize {
+///     fn is_plain<P: Plain>() -> usize {
+///         size_of::<P>()
+///     }
+///     is_plain::<Body<T>>()
+/// }
+/// assert_eq!((bytes::<f32>(), bytes::<f64>()), (16, 32));
 /// ```
 ///
 /// # Fields

@@ -76,7 +76,8 @@ fn find_crate() -> Result<TokenStream> {
     Err(Error::new(Span::call_site(), message))
 }
 
-fn collect(tokens: TokenStream, into: &mut HashSet<String>) {
+/// Adds the names among tokens.
+pub fn collect(tokens: TokenStream, into: &mut HashSet<String>) {
     for token in tokens {
         match token {
             TokenTree::Ident(ident) => drop(into.insert(ident.to_string())),

@@ -67,7 +67,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let rows = [device.alloc_zeroed::<u32>(orders.len())?, device.alloc_zeroed::<u32>(orders.len())?];
     let count = device.alloc_zeroed::<u32>(1)?;
     let totals = device.alloc_zeroed::<u64>(COUNTRIES.len())?;
-    let grid = Grid::lanes(arguments.orders);
+    let grid = Grid::lanes(orders.len());
     join.launch(&stream, grid, (&customers, &amounts, &rows[0], &rows[1], &count, &totals))?;
     stream.synchronize()?;
     // ANCHOR_END: run

@@ -66,7 +66,7 @@ impl Solver {
     // ANCHOR: step
     /// Puts one step on a stream: on one that captures, it is recorded.
     fn step(&self, stream: &Stream) -> Result<(), Error> {
-        let grid = Grid::lanes(POINTS as u32);
+        let grid = Grid::lanes(POINTS);
         sweep.launch(stream, grid, (&self.a, &self.b))?;
         sweep.launch(stream, grid, (&self.b, &self.a))?;
         measure.launch(stream, grid, (&self.a, &self.b, &self.largest))?;

@@ -1,6 +1,8 @@
 //! Kernels' parameters of every kind and number, instances of generic kernels, and two kernels of one name.
 
-use hostcall_device::{Global, HostcallRef, Lane, Plain, Word, kernel};
+use hostcall_device::atomic::{Ordering, Scope};
+use hostcall_device::math::Float;
+use hostcall_device::{Global, HostcallRef, Lane, Plain, Word, kernel, wave};
 
 /// A struct as a parameter and in a buffer.
 #[repr(C)]
@@ -32,6 +34,39 @@ pub fn of_every_kind(
     sum += u64::from(pair.0) + pair.1 + u64::from(pair.2) + u64::from(numbers[2]) + byte as u64;
     sum += float as u64 + double as u64 + steps[i % steps.len()].factor + first.offset as u64;
     out[i].set(if negative { sum.wrapping_neg() } else { sum });
+}
+
+/// The key of an [`Entry`] without one.
+pub const NO_KEY: u64 = u64::MAX;
+
+/// An entry of a table, whose cells the host writes too.
+#[repr(C)]
+#[derive(Debug, Plain)]
+pub struct Entry<T: Word> {
+    pub key: Global<u64>,
+    pub sums: [Global<T>; 2],
+}
+
+/// Adds each lane's number to the entry of its key, one of five, and writes the largest number of the lanes that came along.
+#[kernel(instances(table_f64 = <f64>))]
+pub fn table<T: Float>(lane: &Lane, entries: &[Entry<T>], out: &[Global<u64>]) {
+    let i = lane.global_id();
+    let key = i as u64 % 5;
+    let mut at = i % entries.len();
+    while let Err(other) =
+        entries[at].key.compare_exchange(NO_KEY, key, Ordering::Relaxed, Ordering::Relaxed, Scope::Device)
+    {
+        if other == key {
+            break;
+        }
+        at = (at + 1) % entries.len();
+    }
+    let half = T::from_f64(i as f64) / (T::ONE + T::ONE);
+    for sum in &entries[at].sums {
+        sum.fetch_add(half, Ordering::Relaxed, Scope::Device);
+    }
+    let largest = lane.wave_reduce(i, wave::with(0, |a, b| if a > b { a } else { b }));
+    out[i].set(largest as u64);
 }
 
 macro_rules! many {

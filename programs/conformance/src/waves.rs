@@ -96,12 +96,7 @@ pub fn numbers(id: u64) -> (u32, i32, u64, i64, f32, f64) {
     (bits as u32, (bits >> 7) as i32, bits, mix(bits) as i64, small as f32, f64::from(small) * 0.25)
 }
 
-fn computed<T: WaveNumber>(lane: &Lane, value: T, put: &mut impl FnMut(u64))
-where
-    Add: Combine<T>,
-    Min: Combine<T>,
-    Max: Combine<T>,
-{
+fn computed<T: WaveNumber>(lane: &Lane, value: T, put: &mut impl FnMut(u64)) {
     let results = [
         lane.shuffle(value, (lane.index() * 7 + 3) % lane.wave_size()),
         lane.shuffle_up(value, 1),

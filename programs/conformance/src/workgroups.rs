@@ -4,7 +4,7 @@ use crate::mix;
 use crate::waves::numbers;
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 use hostcall_device::atomic::{AtomicInteger, AtomicWord, Scope};
-use hostcall_device::wave::{Add, Combine, Max, Min, WaveNumber};
+use hostcall_device::wave::{Add, Max, Min, WaveNumber};
 use hostcall_device::workgroup::Scratch;
 use hostcall_device::{Global, Lane, Shared, kernel};
 
@@ -57,16 +57,7 @@ pub const TOGETHER: usize = 6;
 /// Words that [`workgroup_numbers`] writes a lane.
 pub const WORDS: usize = 6 * TOGETHER;
 
-fn together<T: WaveNumber + AtomicWord>(
-    lane: &Lane,
-    scratch: &Scratch<T>,
-    value: T,
-    put: &mut impl FnMut(u64),
-) where
-    Add: Combine<T>,
-    Min: Combine<T>,
-    Max: Combine<T>,
-{
+fn together<T: WaveNumber>(lane: &Lane, scratch: &Scratch<T>, value: T, put: &mut impl FnMut(u64)) {
     // One after the other, with the same memory.
     put(lane.workgroup_reduce(scratch, value, Add).to_raw_bits());
     put(lane.workgroup_scan(scratch, value, Add).to_raw_bits());

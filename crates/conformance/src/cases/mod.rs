@@ -87,7 +87,7 @@ cases! {
     slots: exits_in_the_middle at_the_bound;
     closures: continuous once panicking last_call stale;
     callers: told_in_any_way;
-    parameters: of_every_kind many optional instances parts two_of_one_name;
+    parameters: of_every_kind many optional instances cells parts two_of_one_name;
     grids: shares own_shares of_all_sorts sorted;
     math: the_same_bits fast halves;
     watchdog: stuck_handler dead_wave;

@@ -1,8 +1,8 @@
 use crate::context::read;
-use crate::{Context, Outcome, same};
-use conformance::parameters::{self, Step, first, second};
+use crate::{Context, Outcome, ensure, same};
+use conformance::parameters::{self, Entry, NO_KEY, Step, first, second};
 use hostcall::device::LaunchRefused;
-use hostcall::{DeviceBuffer, Grid, NoBuffer, arguments};
+use hostcall::{DeviceBuffer, Global, Grid, NoBuffer, arguments};
 
 /// Structs, `bool`, tuples, arrays and numbers reach the kernel as they are, more than eight of them.
 pub fn of_every_kind(context: &Context) -> Outcome {
@@ -21,6 +21,40 @@ pub fn of_every_kind(context: &Context) -> Outcome {
             let sum = 7 * i + 60_000 + 5 + 3 + (1 << 40) + 1 + 9 + 4 + 2 + 1_000_000;
             let sum = sum + if i.is_multiple_of(2) { 100 } else { 1000 } + 5;
             same!((i, value), (i, if negative { sum.wrapping_neg() } else { sum }));
+        }
+    }
+    Ok(())
+}
+
+/// Structs with cells are uploaded, written and filled as others are: a table whose empty key is not 0, of a generic struct.
+pub fn cells(context: &Context) -> Outcome {
+    let empty = || Entry { key: Global::new(NO_KEY), sums: [0.0, 0.5].map(Global::<f64>::new) };
+    let session = context.open(|device| device)?;
+    let grid = Grid::new(2, 40);
+    let out = session.out(grid, 1)?;
+    let text = |error: hostcall::Error| error.to_string();
+    let entries: Vec<_> = (0..16).map(|_| empty()).collect();
+    let table = session.device.upload(&entries).map_err(text)?;
+    for fill in [false, true] {
+        session.run(parameters::table_f64, grid, (&table, &out))?;
+        for (i, largest) in read(&out)?.into_iter().enumerate() {
+            ensure!(largest >= i as u64 && largest / 40 == i as u64 / 40);
+        }
+        let mut sums = [[0.0; 2]; 5];
+        for Entry { key, sums: found } in table.read().map_err(text)? {
+            let Some(sum) = sums.get_mut(key.get() as usize) else { continue };
+            sum[0] += found[0].get();
+            sum[1] += found[1].get() - 0.5;
+        }
+        // Half of the numbers below 80 that leave this rest by 5.
+        same!(sums, [0.0, 1.0, 2.0, 3.0, 4.0].map(|rest: f64| [(16.0 * rest + 600.0) / 2.0; 2]));
+        if fill {
+            let stream = session.device.stream().map_err(text)?;
+            stream.fill(&table, empty()).map_err(text)?;
+            let filled = table.read().map_err(text)?;
+            ensure!(filled.iter().all(|it| it.key.get() == NO_KEY && it.sums[1].get() == 0.5));
+        } else {
+            table.write(&entries).map_err(text)?;
         }
     }
     Ok(())

@@ -41,6 +41,11 @@ mod sealed {
 }
 
 /// Quick functions of `f32`, see the [module](self) for their errors.
+#[diagnostic::on_unimplemented(
+    message = "only `f32` has quick functions, and `{Self}` has not",
+    label = "has no such instructions",
+    note = "`math::Float` has the functions of `f64`; numbers of 16 bits become `f32` by `math::half::Half::widen`"
+)]
 pub trait Fast: Copy + sealed::Sealed {
     /// Returns the cosine of an angle in radians, which should be small.
     fn fast_cos(self) -> Self;

@@ -29,6 +29,10 @@ mod sealed {
 }
 
 /// Numbers of 16 bits.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither `f16` nor `bf16`",
+    label = "no number of 16 bits"
+)]
 pub trait Half: Copy + sealed::Sealed {
     /// Returns the number as `f32`, exactly.
     fn widen(self) -> f32;

@@ -254,25 +254,25 @@ impl<T: Plain> IntoArg<Ref<T>> for &DeviceBuffer<T> {
     }
 }
 
-impl<T: Plain + Word> Sealed<Slice<Global<T>>> for &DeviceBuffer<T> {}
+impl<T: Word> Sealed<Slice<Global<T>>> for &DeviceBuffer<T> {}
 
-impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &DeviceBuffer<T> {
+impl<T: Word> IntoArg<Slice<Global<T>>> for &DeviceBuffer<T> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
         packer.slice(self, Access::Shared)
     }
 }
 
-impl<T: Plain + Word> Sealed<Ref<Global<T>>> for &DeviceBuffer<T> {}
+impl<T: Word> Sealed<Ref<Global<T>>> for &DeviceBuffer<T> {}
 
-impl<T: Plain + Word> IntoArg<Ref<Global<T>>> for &DeviceBuffer<T> {
+impl<T: Word> IntoArg<Ref<Global<T>>> for &DeviceBuffer<T> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
         packer.one(self, Access::Shared)
     }
 }
 
-impl<T: Plain + Word> Sealed<Slice<Global<T>>> for &PinnedBuffer<T> {}
+impl<T: Word> Sealed<Slice<Global<T>>> for &PinnedBuffer<T> {}
 
-impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &PinnedBuffer<T> {
+impl<T: Word> IntoArg<Slice<Global<T>>> for &PinnedBuffer<T> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
         packer.use_pinned(self)?;
         Ok(raw_slice::<T>(self.address(), self.len()))

@@ -11,6 +11,7 @@ use super::{Device, Error, waiting};
 use hostcall_device::kernel::Plain;
 use hostcall_device::{Global, Word};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Deref, Range, RangeBounds};
@@ -104,11 +105,18 @@ fn bytes_of_len<T>(len: usize) -> Result<usize, BoundsError> {
     len.checked_mul(size_of::<T>()).ok_or(BoundsError::TooLarge { len })
 }
 
-/// The bytes of values that have no padding and no cells.
-pub(super) fn bytes_of<T: Plain + Copy>(values: &[T]) -> &[u8] {
-    // SAFETY: a `Plain` value has no padding, so its bytes can be read; what is `Copy` has no cells in it, so that nobody
-    // writes them while they are borrowed.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
+/// The bytes of values. Those with cells are copied first, since other threads may write them.
+pub(super) fn bytes_of<T: Plain>(values: &[T]) -> Cow<'_, [u8]> {
+    if T::SHARED {
+        let mut bytes = vec![0; size_of_val(values)];
+        for (i, value) in values.iter().enumerate() {
+            T::copy_bytes(value, &mut bytes[i * size_of::<T>()..][..size_of::<T>()]);
+        }
+        return Cow::Owned(bytes);
+    }
+    // SAFETY: a `Plain` value has no padding, so its bytes can be read, and `SHARED` says that nobody writes them while they
+    // are borrowed.
+    Cow::Borrowed(unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) })
 }
 
 /// The `len` values that these bytes are. Values may have no bytes, so that these do not say how many they are.
@@ -174,7 +182,7 @@ impl Device {
     /// # Errors
     /// When the device has no room for it or fails, a stream captures that this breaks
     /// ([`CaptureMode`](crate::graph::CaptureMode)), or a handler calls this for a kernel that may use the cache's memory.
-    pub fn upload<T: Plain + Copy>(&self, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
+    pub fn upload<T: Plain>(&self, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
         let (buffer, capture) = self.allocate(values.len(), "upload")?;
         buffer.write(values)?;
         if let Some(capture) = capture {
@@ -284,9 +292,7 @@ impl<T: Plain> DeviceBuffer<T> {
     fn values(&self, bytes: &[u8]) -> Vec<T> {
         values_of(bytes, self.len)
     }
-}
 
-impl<T: Plain + Copy> DeviceBuffer<T> {
     /// Waits for everything before it that uses the values, and copies these there. They must be as many as the buffer's:
     /// take a [part](DeviceBuffer::part) for fewer.
     ///
@@ -295,11 +301,11 @@ impl<T: Plain + Copy> DeviceBuffer<T> {
     pub fn write(&self, values: &[T]) -> Result<(), Error> {
         self.check_len(values.len())?;
         self.check_host("write")?;
-        self.write_bytes(bytes_of(values))
+        self.write_bytes(&bytes_of(values))
     }
 }
 
-impl<T: Plain + Copy + Word> DeviceBuffer<T> {
+impl<T: Word> DeviceBuffer<T> {
     /// Copies the values to the host as they are now, beside kernels that write them as `&[Global<T>]` or atomics. Each
     /// value is one that was written; values are not of one moment. Returns `None` while a copy or a fill writes them.
     ///
@@ -336,7 +342,7 @@ impl<T: Plain + Copy + Word> DeviceBuffer<T> {
         core.check_process()?;
         let copied = core.order.host_copy_now(&self.request(Access::Shared), || {
             // SAFETY: as many bytes lie there, which nobody accesses but atomically by numbers of `T`'s size.
-            unsafe { core.backend.store_words(self.address(), bytes_of(values), size_of::<T>()) }
+            unsafe { core.backend.store_words(self.address(), &bytes_of(values), size_of::<T>()) }
         });
         match copied {
             Some(copied) => copied.map(|()| true).map_err(Error::from),

@@ -29,9 +29,14 @@ impl Grid {
     }
 
     /// At least `lanes` lanes, in workgroups of 256: kernels compare [`hostcall_device::Lane::global_id`] with
-    /// their data's length.
-    pub const fn lanes(lanes: u32) -> Self {
-        if lanes <= 256 { Self::new(1, lanes) } else { Self::new(lanes.div_ceil(256), 256) }
+    /// their data's length. A launch of more than 2³² is refused.
+    pub const fn lanes(lanes: usize) -> Self {
+        if lanes <= 256 {
+            return Self::new(1, lanes as u32);
+        }
+        let workgroups = lanes.div_ceil(256);
+        // More than these are refused, too.
+        Self::new(if workgroups > u32::MAX as usize { u32::MAX } else { workgroups as u32 }, 256)
     }
 
     /// With workgroup memory besides what the kernel declares.
@@ -170,7 +175,12 @@ mod tests {
         let refused = Grid::new(most, 1).check(&properties());
         assert!(matches!(refused, Err(LaunchRefused::ManyWorkgroups { .. })));
         assert!(matches!(Grid::new(most, 2).check(&properties()), Err(LaunchRefused::LargeGrid { .. })));
-        for empty in [Grid::new(0, 1), Grid::new(1, 0), Grid::new_3d([1, 0, most], [1; 3])] {
+        assert_eq!(Grid::lanes(257), Grid::new(2, 256));
+        for lanes in [1 << 32 | 1, 1 << 40, usize::MAX] {
+            let refused = Grid::lanes(lanes).check(&properties());
+            assert!(matches!(refused, Err(LaunchRefused::LargeGrid { .. })), "{lanes}");
+        }
+        for empty in [Grid::lanes(0), Grid::new(0, 1), Grid::new(1, 0), Grid::new_3d([1, 0, most], [1; 3])] {
             assert_eq!(empty.check(&properties()), Err(LaunchRefused::EmptyGrid));
         }
         let memory = Grid::new(1, 1).workgroup_memory(most);

@@ -20,14 +20,14 @@ pub(crate) struct Checked {
 }
 
 /// A copy of values, which are taken at once, to a buffer.
-pub(super) fn check_write<T: Plain + Copy>(
+pub(super) fn check_write<T: Plain>(
     core: &Core,
     to: &DeviceBuffer<T>,
     values: &[T],
 ) -> Result<Checked, Error> {
     core.check_own(&to.allocation.core, "the buffer")?;
     to.check_len(values.len())?;
-    let what = write(core, to, bytes_of(values))?;
+    let what = write(core, to, &bytes_of(values))?;
     Ok(Checked { kind: NodeKind::Write, what, wanted: vec![to.wanted(Access::Write)] })
 }
 
@@ -57,12 +57,12 @@ pub(super) fn check_copy<T: Plain>(
 }
 
 /// A fill.
-pub(super) fn check_fill<T: Plain + Copy>(
+pub(super) fn check_fill<T: Plain>(
     core: &Core,
     buffer: &DeviceBuffer<T>,
     value: T,
 ) -> Result<Checked, Error> {
-    check_fill_bytes(core, buffer, bytes_of(std::slice::from_ref(&value)))
+    check_fill_bytes(core, buffer, &bytes_of(std::slice::from_ref(&value)))
 }
 
 /// A fill with the bytes of a value, of which the buffer holds a whole number.

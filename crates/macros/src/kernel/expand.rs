@@ -1,6 +1,6 @@
 //! What a kernel becomes.
 
-use super::parameter::{of_launch, offset};
+use super::parameter::{located_at, of_launch, offset, take_mark};
 use super::{Input, Instance, Kernel, LaunchOptions, Parameter, Shared};
 use crate::names::{Names, shadows};
 use crate::symbol;
@@ -133,7 +133,15 @@ fn call(names: &Names, kernel: &Kernel<'_>, callee: &TokenStream, values: &[Iden
             quote!(unsafe { #k::#of::<#ty>(#lane, const { #offset }) })
         }
     });
-    let passed_lane = function.sig.inputs.first().map(|input| at(&lane, input.span())).into_iter();
+    let passed_lane = function.sig.inputs.first().map(|input| {
+        let ty = match input {
+            FnArg::Typed(typed) => typed.ty.span(),
+            FnArg::Receiver(receiver) => receiver.span(),
+        };
+        let (k, lane) = (located_at(k, ty), at(&lane, ty));
+        quote_spanned!(ty=> #k::lane_of_kernel(#lane))
+    });
+    let passed_lane = passed_lane.iter();
     let call = quote!(#callee(#(#passed_lane,)* #(#passed),*));
     if *is_main {
         // The span makes rustc point at the return type when it is neither `()` nor `i32`.
@@ -144,6 +152,19 @@ fn call(names: &Names, kernel: &Kernel<'_>, callee: &TokenStream, values: &[Iden
     } else {
         call
     }
+}
+
+/// What stays of a function that `#[kernel]` refuses, or `#[main]`: itself, so that no import of what it uses is said to be
+/// unused.
+pub fn kept(item: TokenStream) -> Option<TokenStream> {
+    let mut function: ItemFn = syn::parse2(item).ok()?;
+    for input in &mut function.sig.inputs {
+        let FnArg::Typed(_) = input else { return None };
+        take_mark(input).ok()?;
+    }
+    let signature = &mut function.sig;
+    (signature.constness, signature.asyncness, signature.abi) = (None, None, None);
+    Some(quote!(#[allow(dead_code, reason = "the macro has refused it")] #function))
 }
 
 fn is_unsafe(function: &ItemFn) -> bool {

@@ -122,7 +122,8 @@ fn reference_parameter(
 ) -> Result<(TokenStream, TokenStream, TokenStream)> {
     let k = &names.private;
     if reference.mutability.is_some() {
-        let message = "all lanes share the arguments: take `&[Global<T>]` and write with `set`";
+        let message = "all lanes share the arguments: take `x: &[Global<T>]` and write with `x[i].set(value)`; or \
+                       `mut x: Disjoint<'_, T>`, of which each lane writes its own part by `x.share(lane)`";
         return Err(Error::new_spanned(reference, message));
     }
     if let Some(lifetime) = reference.lifetime.as_ref().filter(|lifetime| lifetime.ident == "static") {
@@ -169,7 +170,7 @@ fn checked(names: &Names, ty: &Type, of: &str, marker: &str) -> TokenStream {
 }
 
 /// Returns the tokens as if they had been written where `span` is.
-fn located_at(tokens: &TokenStream, span: Span) -> TokenStream {
+pub fn located_at(tokens: &TokenStream, span: Span) -> TokenStream {
     let located = tokens.clone().into_iter().map(|mut token| {
         token.set_span(span);
         token

@@ -81,6 +81,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A kernel that nodes launch: of the program, or of an image. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no kernel that a graph launches",
+    label = "no kernel with the parameters `{P}`",
+    note = "a kernel is the constant that `#[kernel]` makes, or of an image's `typed`; `assume_safe` makes one of an `unsafe` \
+            kernel"
+)]
 pub trait GraphKernel<P>: sealed::Sealed<P> {
     /// Finds the kernel's code for a device.
     #[doc(hidden)]
@@ -241,11 +247,7 @@ impl Graph {
     ///
     /// # Errors
     /// As for [`Stream::write`](crate::Stream::write).
-    pub fn add_write<T: Plain + Copy>(
-        &mut self,
-        to: &DeviceBuffer<T>,
-        values: &[T],
-    ) -> Result<NodeId, Error> {
+    pub fn add_write<T: Plain>(&mut self, to: &DeviceBuffer<T>, values: &[T]) -> Result<NodeId, Error> {
         let node = transfer::check_write(&self.device.inner.core, to, values)?.into();
         Ok(self.add(Node::Transfer(node)))
     }
@@ -267,7 +269,7 @@ impl Graph {
     ///
     /// # Errors
     /// As for [`Stream::fill`](crate::Stream::fill).
-    pub fn add_fill<T: Plain + Copy>(&mut self, buffer: &DeviceBuffer<T>, value: T) -> Result<NodeId, Error> {
+    pub fn add_fill<T: Plain>(&mut self, buffer: &DeviceBuffer<T>, value: T) -> Result<NodeId, Error> {
         let node = transfer::check_fill(&self.device.inner.core, buffer, value)?.into();
         Ok(self.add(Node::Transfer(node)))
     }

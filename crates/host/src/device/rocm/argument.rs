@@ -34,7 +34,7 @@ enum Memory {
 impl KernelArgument {
     /// A value: a number, or a struct as the kernel's language lays it out.
     pub fn value<T: Plain + Copy>(value: T) -> Self {
-        Self { bytes: SmallVec::from_slice(bytes_of(&[value])), memory: Memory::Nothing }
+        Self { bytes: SmallVec::from_slice(&bytes_of(&[value])), memory: Memory::Nothing }
     }
 
     /// A value as its bytes, as the kernel's language lays it out.

@@ -104,7 +104,7 @@ impl Stream {
     ///
     /// # Errors
     /// When they are not as many, there is no room for them, the buffer is another device's, or the device was closed.
-    pub fn write<T: Plain + Copy>(&self, to: &DeviceBuffer<T>, values: &[T]) -> Result<(), Error> {
+    pub fn write<T: Plain>(&self, to: &DeviceBuffer<T>, values: &[T]) -> Result<(), Error> {
         let capture = self.capture_for("write")?;
         self.transfer(capture, transfer::check_write(self.core(), to, values)?)
     }
@@ -148,7 +148,7 @@ impl Stream {
     ///
     /// # Errors
     /// When the buffer is another device's, or the device was closed.
-    pub fn fill<T: Plain + Copy>(&self, buffer: &DeviceBuffer<T>, value: T) -> Result<(), Error> {
+    pub fn fill<T: Plain>(&self, buffer: &DeviceBuffer<T>, value: T) -> Result<(), Error> {
         let capture = self.capture_for("fill")?;
         self.transfer(capture, transfer::check_fill(self.core(), buffer, value)?)
     }
