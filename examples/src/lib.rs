@@ -39,7 +39,14 @@ pub fn print_line(line: std::fmt::Arguments<'_>) {
     std::process::exit(1)
 }
 
+// ANCHOR: images
+/// The images of the kernels, for `Device::builder(..).images(..)`.
+pub fn images() -> &'static [hostcall::device::EmbeddedImage] {
+    hostcall::embedded_images!()
+}
+// ANCHOR_END: images
+
 /// A builder of the device of this name, with the kernels' images.
 pub fn device(name: &str) -> DeviceBuilder {
-    Device::builder(name).images(hostcall::embedded_images!())
+    Device::builder(name).images(images())
 }

@@ -37,12 +37,12 @@ fn lines_are_as_expected() {
 
 mod generic {
     // ANCHOR: generic
-    use hostcall::{Device, Global, Grid, Lane, LaunchKernel, NoBuffer, Plain, Word, kernel};
+    use hostcall::{Device, Global, Grid, Lane, LaunchKernel, NoBuffer, Word, kernel};
     use std::ops::Add;
 
     /// Adds to each number `by`, or what `each` has for it.
     #[kernel(instances(increase_u32 = <u32>, increase_f64 = <f64>))]
-    fn increase_all<T: Word + Plain + Add<Output = T>>(
+    fn increase_all<T: Word + Add<Output = T>>(
         lane: &Lane,
         by: T,
         each: Option<&[T]>,
@@ -70,6 +70,56 @@ mod generic {
 #[test]
 fn instances_take_what_is_there() {
     assert_eq!(generic::increase().unwrap(), [2.5, 3.25, 4.0, 1.5, 1.25]);
+}
+
+mod cells {
+    // ANCHOR: cells
+    use hostcall::atomic::{Ordering::Relaxed, Scope};
+    use hostcall::{Device, Global, Grid, Lane, LaunchKernel, Plain, kernel};
+
+    const NO_KEY: u64 = u64::MAX;
+
+    #[repr(C)]
+    #[derive(Plain)]
+    struct Entry {
+        key: Global<u64>,
+        count: Global<u64>,
+    }
+
+    /// Counts how often each key occurs, in a table that has room for all.
+    #[kernel]
+    fn count(lane: &Lane, keys: &[u64], table: &[Entry]) {
+        for i in lane.share(keys.len()) {
+            let mut at = keys[i] as usize % table.len();
+            loop {
+                let found = table[at].key.compare_exchange(NO_KEY, keys[i], Relaxed, Relaxed, Scope::Device);
+                if found.is_ok() || found == Err(keys[i]) {
+                    break; // the entry is this key's now, or was before
+                }
+                at = (at + 1) % table.len();
+            }
+            table[at].count.fetch_add(1, Relaxed, Scope::Device);
+        }
+    }
+
+    fn counts(keys: &[u64]) -> Result<Vec<(u64, u64)>, hostcall::Error> {
+        let device = Device::open("cpu")?;
+        let stream = device.stream()?;
+        let empty: Vec<_> =
+            (0..2 * keys.len()).map(|_| Entry { key: Global::new(NO_KEY), count: Global::new(0) }).collect();
+        let (keys, table) = (device.upload(keys)?, device.upload(&empty)?);
+        count.launch(&stream, Grid::lanes(keys.len()), (&keys, &table))?;
+        let found = table.read()?.into_iter().map(|entry| (entry.key.get(), entry.count.get()));
+        Ok(found.filter(|(key, _)| *key != NO_KEY).collect())
+    }
+    // ANCHOR_END: cells
+
+    #[test]
+    fn keys_are_counted() {
+        let mut found = counts(&[7, 1 << 40, 7, 0, 7, 14]).unwrap();
+        found.sort_unstable();
+        assert_eq!(found, [(0, 1), (7, 3), (14, 1), (1 << 40, 1)]);
+    }
 }
 
 mod shares {

@@ -7,6 +7,7 @@ mod faults;
 mod files;
 mod graphs;
 mod kernels;
+mod library;
 mod math;
 mod pages;
 mod printing;

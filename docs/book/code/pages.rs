@@ -1,5 +1,6 @@
-//! The pages: each is in the table of contents, what they link to and include is there, and all of their Rust is included, as is
-//! C that is compiled.
+//! The pages: each is in the table of contents, what they link to is there, and all of their Rust is that of code which is
+//! tested, as is C that is compiled. A comment says where a block is from, `<!-- ../code/kernels.rs:all -->`: a file, from the
+//! page, and an anchor in it. `UPDATE_PAGES=1 cargo test -p hostcall-book` writes the code into the pages.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use std::collections::BTreeSet;
@@ -110,38 +111,105 @@ fn links_lead_somewhere() {
     assert!(count > 50, "{count} links");
 }
 
+/// A block that a page has of a file.
+struct Shown {
+    file: String,
+    anchor: String,
+    language: String,
+    code: String,
+    /// The page's lines that are the code.
+    lines: std::ops::Range<usize>,
+}
+
+/// The blocks behind a comment that says where they are from.
+fn shown(page: &str, text: &str) -> Vec<Shown> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut shown = Vec::new();
+    for (i, line) in lines.iter().enumerate() {
+        // Other comments are sentences.
+        let from = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
+        let Some(from) = from.filter(|from| !from.contains(' ')) else { continue };
+        let (file, anchor) = from.split_once(':').unwrap_or((from, ""));
+        let language = lines.get(i + 1).and_then(|line| line.strip_prefix("```"));
+        let language = language.unwrap_or_else(|| panic!("{page}: no block follows {line}")).to_owned();
+        let len = lines[i + 2..].iter().position(|line| *line == "```").expect("a block ends");
+        let code = lines[i + 2..][..len].iter().map(|line| format!("{line}\n")).collect();
+        let (file, anchor) = (file.to_owned(), anchor.to_owned());
+        shown.push(Shown { file, anchor, language, code, lines: i + 2..i + 2 + len });
+    }
+    shown
+}
+
+/// What stands between the marks of an anchor, without other marks and as far left as it goes; or all of a file.
+fn anchored(source: &str, anchor: &str) -> Option<String> {
+    let marked = |line: &str, mark: &str| {
+        line.trim_start().strip_prefix(mark).is_some_and(|name| anchor.is_empty() || name == anchor)
+    };
+    let places = |mark: &str| -> Vec<usize> {
+        source.lines().enumerate().filter(|(_, line)| marked(line, mark)).map(|(i, _)| i).collect()
+    };
+    let lines: Vec<&str> = source.lines().collect();
+    let lines = match (anchor, &places("// ANCHOR: ")[..], &places("// ANCHOR_END: ")[..]) {
+        ("", ..) => &lines[..],
+        (_, [start], [end]) if start < end => &lines[start + 1..*end],
+        _ => return None,
+    };
+    let is_mark = |line: &&&str| line.trim_start().starts_with("// ANCHOR");
+    let kept: Vec<_> = lines.iter().filter(|line| !is_mark(line)).collect();
+    let indent = |line: &&&&str| line.len() - line.trim_start().len();
+    let left = kept.iter().filter(|line| !line.trim().is_empty()).map(|line| indent(&line)).min()?;
+    Some(kept.iter().map(|line| format!("{}\n", line.get(left..).unwrap_or_default())).collect())
+}
+
+/// The page with this code in place of its blocks'.
+fn with_code(text: &str, shown: &[(Shown, String)]) -> String {
+    let (mut page, mut next) = (String::new(), 0);
+    let lines: Vec<&str> = text.lines().collect();
+    for (block, code) in shown {
+        page.extend(lines[next..block.lines.start].iter().map(|line| format!("{line}\n")));
+        page.push_str(code);
+        next = block.lines.end;
+    }
+    page.extend(lines[next..].iter().map(|line| format!("{line}\n")));
+    page
+}
+
 #[test]
-fn all_rust_is_included_from_code_that_is_tested() {
-    let mut included = BTreeSet::new();
+fn all_rust_is_that_of_code_that_is_tested() {
+    let mut used = BTreeSet::new();
     for (page, text) in pages() {
-        for (language, code) in blocks(&text) {
-            let include =
-                code.trim_end().strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"));
-            let Some(include) = include else {
-                assert!(!language.starts_with("rust"), "{page} has code of its own: {code}");
-                assert!(!code.contains("{{#"), "{page}: {code}");
-                assert!(!language.is_empty(), "{page} has a block without a language: {code}");
-                continue;
-            };
-            let (file, anchor) = include.split_once(':').unwrap_or((include, ""));
+        let mut blocks_of_page = Vec::new();
+        for block in shown(&page, &text) {
+            let Shown { file, anchor, language, .. } = &block;
             // Tests compile all of crates/c/examples, and what lies beside the code here.
             let of_file = match Path::new(file).extension().and_then(|extension| extension.to_str()) {
                 Some("c") => "c",
                 Some("hip") => "cpp",
                 _ => "rust",
             };
-            assert_eq!(language, of_file, "{page}: {include}");
+            assert_eq!(language, of_file, "{page}: {file}:{anchor}");
             let path =
                 book().join(file).canonicalize().unwrap_or_else(|error| panic!("{page}: {file}: {error}"));
-            let source = fs::read_to_string(&path).unwrap();
-            if !anchor.is_empty() {
-                let lines = |mark: &str| {
-                    source.lines().filter(|line| line.trim_start().strip_prefix(mark) == Some(anchor)).count()
-                };
-                let marks = (lines("// ANCHOR: "), lines("// ANCHOR_END: "));
-                assert_eq!(marks, (1, 1), "{page}: {include}");
-            }
-            included.insert((path, anchor.to_owned()));
+            let code = anchored(&fs::read_to_string(&path).unwrap(), anchor);
+            let code = code.unwrap_or_else(|| panic!("{page}: {file} has no code of the name {anchor}"));
+            used.insert((path, anchor.clone()));
+            blocks_of_page.push((block, code));
+        }
+        let rust = blocks(&text).iter().filter(|(language, _)| language.starts_with("rust")).count();
+        let of_files = blocks_of_page.iter().filter(|(block, _)| block.language == "rust").count();
+        assert_eq!(rust, of_files, "{page} has Rust of which no comment says where it is from");
+        for (language, code) in blocks(&text) {
+            assert!(!language.is_empty(), "{page} has a block without a language: {code}");
+        }
+        if std::env::var_os("UPDATE_PAGES").is_some() {
+            fs::write(book().join(&page), with_code(&text, &blocks_of_page)).unwrap();
+            continue;
+        }
+        for (Shown { file, anchor, code: has, .. }, code) in &blocks_of_page {
+            assert_eq!(
+                has, code,
+                "{page}: {file}:{anchor}; `UPDATE_PAGES=1 cargo test -p hostcall-book` mends it"
+            );
         }
     }
     // What is marked is used.
@@ -153,10 +221,11 @@ fn all_rust_is_included_from_code_that_is_tested() {
     ] {
         for file in fs::read_dir(book().join(folder)).unwrap() {
             let path = file.unwrap().path().canonicalize().unwrap();
-            for line in fs::read_to_string(&path).unwrap().lines() {
+            let Ok(source) = fs::read_to_string(&path) else { continue };
+            for line in source.lines() {
                 if let Some(anchor) = line.trim_start().strip_prefix("// ANCHOR: ") {
-                    let is_used = included.contains(&(path.clone(), anchor.to_owned()));
-                    assert!(is_used, "no page includes {}:{anchor}", path.display());
+                    let is_used = used.contains(&(path.clone(), anchor.to_owned()));
+                    assert!(is_used, "no page has {}:{anchor}", path.display());
                 }
             }
         }
@@ -166,8 +235,10 @@ fn all_rust_is_included_from_code_that_is_tested() {
 #[test]
 fn lines_are_short() {
     for (page, text) in pages() {
+        let mut is_code = false;
         for line in text.lines() {
-            assert!(line.chars().count() <= 110 || line.starts_with('|'), "{page}: {line}");
+            is_code ^= line.starts_with("```");
+            assert!(is_code || line.chars().count() <= 110 || line.starts_with('|'), "{page}: {line}");
         }
     }
 }
