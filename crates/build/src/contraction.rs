@@ -42,7 +42,7 @@ pub(crate) fn with_contraction(ptx: &str) -> String {
 }
 
 /// The name of the function whose header a line begins.
-fn header(line: &str) -> Option<&str> {
+pub(crate) fn header(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once(".entry ").or_else(|| line.split_once(".func "))?;
     // The result stands before the name.
     let rest = rest.trim_start();

@@ -34,8 +34,8 @@ const UNROLL: &str = "-Cllvm-args=-unroll-threshold=800";
 /// Arguments for the crate of an NVIDIA program itself, which all others are linked into before LLVM makes code of them. So they
 /// hold for all, and no other crate is compiled anew for them.
 pub(crate) const NVIDIA_PROGRAM: &[&str] = &[
-    // The listing is the image: there is no linker.
-    "--emit=asm",
+    // The listing is the image: there is no linker. LLVM's own has the orders of atomics that the other lacks (`order`).
+    "--emit=asm,llvm-ir",
     UNROLL,
 ];
 

@@ -1,4 +1,5 @@
 use crate::contraction::with_contraction;
+use crate::order::with_order;
 use crate::package::Package;
 use crate::registers::{self, MOST_LANES};
 use crate::spared::with_answers;
@@ -30,10 +31,6 @@ impl Image {
         package: &Package,
         target: &Target,
     ) -> Result<Self, BuildError> {
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |error| BuildError::Io { path, error }
-        };
         let bytes = fs::read(built).map_err(io(built))?;
         let kernels = kernel_names(&bytes);
         if kernels.is_empty() {
@@ -41,7 +38,7 @@ impl Image {
         }
 
         let bytes = match target {
-            Target::Nvptx { .. } | Target::Cubin { .. } => finished(&bytes).into_bytes(),
+            Target::Nvptx { .. } | Target::Cubin { .. } => finished(built)?.into_bytes(),
             _ => bytes,
         };
         let path = folder.join(&package.library).with_extension(target.extension());
@@ -83,9 +80,23 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// The PTX of an image, from the compiler's.
-pub(crate) fn finished(listing: &[u8]) -> String {
-    with_stack_bytes(&with_bounds(&with_answers(&with_contraction(&String::from_utf8_lossy(listing)))))
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> BuildError {
+    let path = path.to_owned();
+    move |error| BuildError::Io { path, error }
+}
+
+/// The PTX of an image, from the compiler's, which lies at `built`, with LLVM's listing of the same program beside it.
+///
+/// # Errors
+/// [`BuildError::Io`].
+pub(crate) fn finished(built: &Path) -> Result<String, BuildError> {
+    let text = |path: &Path| -> Result<String, BuildError> {
+        Ok(String::from_utf8_lossy(&fs::read(path).map_err(io(path))?).into_owned())
+    };
+    // Without the listing all orders are the strongest.
+    let listing = text(&built.with_extension("ll")).unwrap_or_default();
+    let ptx = with_order(&text(built)?, &listing);
+    Ok(with_stack_bytes(&with_bounds(&with_answers(&with_contraction(&ptx)))))
 }
 
 /// Names of the kernels whose infos the image exports, in a symbol table as in PTX text.

@@ -31,6 +31,7 @@ mod flags;
 mod image;
 mod kernels;
 mod lock;
+mod order;
 mod package;
 mod ptx;
 mod registers;

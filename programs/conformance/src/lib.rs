@@ -25,6 +25,7 @@ pub mod closures;
 pub mod graphs;
 pub mod grids;
 pub mod math;
+pub mod order;
 pub mod panics;
 pub mod parameters;
 pub mod pending;

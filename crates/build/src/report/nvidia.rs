@@ -30,7 +30,7 @@ pub(super) fn kernels(listing: &Path, image: &Path, cpu: &str) -> Result<Vec<Ker
         let path = path.to_owned();
         move |error| BuildError::Io { path, error }
     };
-    let ptx = finished(&fs::read(listing).map_err(io(listing))?);
+    let ptx = finished(listing)?;
     let [source, cubin] =
         ["ptx", "cubin"].map(|end| image.with_extension(format!("report-{}.{end}", std::process::id())));
     fs::write(&source, &ptx).map_err(io(&source))?;

@@ -16,7 +16,7 @@ struct Limits {
     /// Fences of the whole system. Byte messages need them; since all is inlined into the entry, only a
     /// program without such messages can be checked.
     fences: bool,
-    /// Read-modify-writes of any kind: a program may count in memory of the device.
+    /// Read-modify-writes that somebody wrote without a scope: a program may count in memory of the device.
     atomics: bool,
 }
 

@@ -36,7 +36,8 @@ pub fn problems(text: &str, kernels: &[String], limits: &Limits) -> Vec<String> 
             // A predicate comes before the opcode.
             let opcode =
                 statement.split_whitespace().find(|word| !word.starts_with(['@', '{'])).unwrap_or_default();
-            if !limits.atomics && is_bare(opcode) {
+            // Rust's name their scope, and their order with it.
+            if (!limits.atomics || !in_inline_asm) && is_bare(opcode) {
                 problems.push(format!("a read-modify-write without scope: {statement}"));
             }
             if !limits.fences && in_entry && is_system_fence(opcode) {
@@ -73,8 +74,8 @@ pub fn problems(text: &str, kernels: &[String], limits: &Limits) -> Vec<String> 
     problems
 }
 
-/// LLVM drops scope and order of read-modify-writes: what is left is relaxed, among the lanes of this GPU.
-/// Atomics name a scope when LLVM got them right (compare-and-exchange) or somebody wrote them himself.
+/// LLVM drops scope and order of read-modify-writes: what is left is relaxed, among the lanes of this GPU. Atomics name a scope
+/// when LLVM got them right (compare-and-exchange), when their order was written back, or somebody wrote them himself.
 fn is_bare(opcode: &str) -> bool {
     let mut parts = opcode.split('.');
     matches!(parts.next(), Some("atom" | "red"))

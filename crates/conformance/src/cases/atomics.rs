@@ -1,6 +1,7 @@
 use super::workgroups::contents;
 use crate::{Context, Outcome, same};
 use conformance::mix;
+use conformance::order::locked;
 use conformance::workgroups::{atomics_alone, atomics_together};
 use hostcall::Grid;
 
@@ -52,6 +53,18 @@ pub fn together(context: &Context) -> Outcome {
         );
         same!(contents(&floats)?, [0.5 + small.iter().sum::<f32>(), largest, least]);
         same!(contents(&doubles)?, [-small.iter().map(|x| f64::from(*x)).sum::<f64>(), least.into()]);
+    }
+    Ok(())
+}
+
+/// A lock that is made of exchanges keeps words together that are no atomics.
+pub fn of_other_crates(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    let grid = Grid::new(16, 33);
+    for _ in 0..3 {
+        let wrong = session.out(grid, 1)?;
+        session.run(locked, grid, (50u32, &wrong))?;
+        same!(contents(&wrong)?.into_iter().sum::<u64>(), 0);
     }
     Ok(())
 }

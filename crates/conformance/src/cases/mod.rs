@@ -82,7 +82,7 @@ cases! {
     panics: kinds one_of_many null_write fault_beside_calls;
     waves: operations reduction numbers_of_waves spinning spinning_for_ever;
     workgroups: arrays together histogram in_turn missing;
-    atomics: alone together;
+    atomics: alone together of_other_crates;
     slots: beside_a_slow_call lanes_wait_for_each_other helper_beside_many_waves more_waves_than_slots panics_in_the_middle;
     slots: exits_in_the_middle at_the_bound;
     closures: continuous once panicking last_call stale;

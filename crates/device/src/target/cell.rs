@@ -1,8 +1,8 @@
 //! Atomic accesses of a cell of memory, by order and scope.
 //!
-//! On NVIDIA Rust's own atomics have the scope of the system, and LLVM 22 drops order and scope of those that read, modify
-//! and write; so accesses of 32 and 64 bits are instructions here. Their orders are made of fences, which is what the
-//! hardware makes of orders, too.
+//! On NVIDIA Rust's own atomics have the scope of the system. LLVM 22 drops order and scope of those that read, modify and
+//! write, and the build writes back the strongest order that a function asks of a kind of them; so accesses of 32 and 64 bits
+//! are instructions here. Their orders are made of fences, which is what the hardware makes of orders, too.
 
 use core::sync::atomic::Ordering;
 
