@@ -25,6 +25,9 @@ const ROUNDS_A_DEVICE: u64 = 500;
 /// Longer than anything takes that waits for no gate.
 const LONG: Duration = Duration::from_secs(60);
 
+/// No single step takes so long.
+const LATE: Duration = Duration::from_secs(20);
+
 /// How long some rounds may take; if they take longer, something hangs.
 const ROUND_LIMIT: Duration = Duration::from_secs(150);
 
@@ -237,7 +240,11 @@ impl Round<'_> {
         };
         let after = self.operations.iter().enumerate().filter(|(at, other)| is_before(other, *at));
         let after = after.map(|(at, _)| at).collect();
+        let begin = Instant::now();
         let handle = self.submit(stream, what)?;
+        if begin.elapsed() > LATE {
+            return Err(format!("the call for {what:?} of stream {stream} took {:?}", begin.elapsed()));
+        }
         self.operations.push(Operation { after, handle, ..new });
         self.done.operations += 1;
         // Some are dropped at once, and some have a limit that does not pass.
@@ -337,6 +344,7 @@ impl Round<'_> {
             if has_ended {
                 continue;
             }
+            let begin = Instant::now();
             match &self.operations[at].handle {
                 Handle::Launch(launch) => told(launch.wait_for(LONG).map(drop))?,
                 Handle::Replay(replay) => told(replay.wait_for(LONG))?,
@@ -351,6 +359,9 @@ impl Round<'_> {
                     }
                 }
                 Handle::Readback(None) | Handle::None => {}
+            }
+            if begin.elapsed() > LATE {
+                return Err(says(&format!("was seen to have ended only after {:?}", begin.elapsed())));
             }
             self.operations[at].has_ended = true;
             self.done.waits += u64::from(is_beside);

@@ -259,8 +259,9 @@ impl Group {
                     match self.seat().lane() {
                         Ok(lane) => self.go_on(lane.begin(self, self.abi(number, wave, index, end))),
                         Err(error) => {
-                            let sentence =
-                                format!("no memory or no thread for a lane's stack: {error}; lower `resident_lanes`");
+                            let sentence = format!(
+                                "no memory or no thread for a lane's stack: {error}; lower `resident_lanes`"
+                            );
                             self.seat().shared.stop(&self.run, LaunchError::NoStack(sentence));
                             return None;
                         }

@@ -79,7 +79,8 @@ mod without {
     use super::{Task, ThreadSetup};
 
     /// There is none.
-    pub(crate) type Runtime = std::convert::Infallible;
+    #[derive(Clone, Debug)]
+    pub(crate) enum Runtime {}
 
     pub(crate) struct Tasks(Runtime);
 

@@ -92,6 +92,7 @@ impl Notify for Arc<Shared> {
 
 impl Ticket {
     /// Makes the ticket of a packet whose lanes' replies may go to `places`. `deadlines` are those of lanes, by their ranks.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the ticket, and one place makes it")]
     pub fn new(
         shared: &Arc<Shared>,
         entry: &Arc<Entry>,
