@@ -449,9 +449,10 @@ impl Queue {
     pub fn wait(&self, other: &Self, value: u64) -> Result<(), Error> {
         let doing = || "waiting for another stream".to_string();
         self.submit(doing, |stream| {
-            // Under the lock: the event is the signal's until it is taken off the list.
+            // Under the lock: the event is the signal's until it is taken off the list, once that is reached. Not a later one:
+            // what lies between the two may never end.
             let events = other.events();
-            match events.iter().find(|(signalled, _)| *signalled >= value) {
+            match events.iter().find(|(signalled, _)| *signalled == value) {
                 // SAFETY: LOADED, with an event and a stream of this GPU.
                 Some((_, event)) => unsafe { sys::cuStreamWaitEvent(stream, event.0, 0) },
                 None => CUresult::CUDA_SUCCESS,

@@ -137,6 +137,26 @@ fn signals_are_known_one_by_one() {
     });
 }
 
+/// A queue that waits for a signal of another waits for that signal's event, or for none once it is known to be reached.
+#[test]
+fn a_queue_waits_for_one_signal() {
+    with_stand_in("a_queue_waits_for_one_signal", || {
+        let gpu = gpu(0);
+        let (queue, other) = (gpu.queue().unwrap(), gpu.queue().unwrap());
+        queue.signal(1).unwrap();
+        assert!(!queue.poll(1));
+        let function = gpu.load(b"image".to_vec()).unwrap().function("kernel").unwrap().unwrap();
+        // SAFETY: the stand-in's kernel takes no parameters.
+        unsafe { queue.launch(&function, [1; 3], [1; 3], 0, &mut []) }.unwrap();
+        queue.signal(2).unwrap();
+        other.wait(&queue, 1).unwrap();
+        assert_eq!(ask(c"stand_in_event_waits"), 0);
+        other.wait(&queue, 2).unwrap();
+        assert_eq!(ask(c"stand_in_event_waits"), 1);
+        end_kernels();
+    });
+}
+
 #[test]
 fn pinned_memory_is_used_again_beside_a_kernel() {
     with_stand_in("pinned_memory_is_used_again_beside_a_kernel", || {

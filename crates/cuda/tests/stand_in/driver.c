@@ -16,7 +16,7 @@ struct stream { struct work *first, **last; struct stream *next; };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *streams;
 static Result query_answer, signal_answer;
-static uint64_t pinned_bytes, waits, retains;
+static uint64_t pinned_bytes, waits, event_waits, retains;
 // Allocations that pointers are told of, at numbers that no two have; freed ones have no bytes.
 static struct allocation { Address start; uint64_t bytes; unsigned kind; } known[1 << 10];
 static int retains_to_refused;
@@ -95,6 +95,7 @@ void stand_in_answer_signals(Result answer) { signal_answer = answer; }
 void stand_in_refuse_retain(int which) { retains_to_refused = which; }
 uint64_t stand_in_pinned_bytes(void) { return pinned_bytes; }
 uint64_t stand_in_waits(void) { return waits; }
+uint64_t stand_in_event_waits(void) { return event_waits; }
 uint64_t stand_in_retains(void) { return retains; }
 uint64_t stand_in_context(void) { return (uint64_t)current; }
 
@@ -200,6 +201,10 @@ Result cuEventRecord(uint64_t *event, struct stream *stream) {
     return submit(stream, (struct work){STORE, event, 0, 1});
 }
 Result cuEventQuery(uint64_t *event) { return __atomic_load_n(event, __ATOMIC_ACQUIRE) ? SUCCESS : NOT_READY; }
+Result cuStreamWaitEvent(struct stream *stream, uint64_t *event, unsigned flags) {
+    event_waits += cuEventQuery(event) != SUCCESS;
+    return SUCCESS;
+}
 Result cuModuleUnload(void *module) { return note_wait(), SUCCESS; }
 Result cuModuleGetFunction(void **function, void *module, const char *name) { return *function = &lock, SUCCESS; }
 Result cuModuleGetGlobal_v2(Address *address, size_t *bytes, void *module, const char *name) { return NOT_FOUND; }
@@ -213,7 +218,7 @@ Result cuThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }
 
 // Which the driver is asked for when it is loaded, and no test uses.
 #define MISSING(name) Result name(void) { return INVALID_VALUE; }
-MISSING(cuStreamWaitEvent) MISSING(cuEventElapsedTime) MISSING(cuMemsetD16Async) MISSING(cuMemsetD32Async)
+MISSING(cuEventElapsedTime) MISSING(cuMemsetD16Async) MISSING(cuMemsetD32Async)
 MISSING(cuMemcpyDtoDAsync_v2) MISSING(cuStreamBatchMemOp_v2) MISSING(cuMemHostRegister_v2)
 MISSING(cuMemHostUnregister)
 MISSING(cuOccupancyMaxActiveBlocksPerMultiprocessor) MISSING(cuGraphCreate) MISSING(cuGraphAddKernelNode_v2)
