@@ -75,19 +75,31 @@ pub struct Queue {
     word: NonNull<AtomicU64>,
     /// The largest value that is known to be reached, by the number or by events.
     known: AtomicU64,
-    /// Something was submitted after the last signal. Changes under `busy`.
+    /// Something was submitted after the last signal. Changes under `running`.
     dirty: AtomicBool,
     signalled: AtomicU64,
-    /// Values that were signalled and are not known to be reached, with their events, in the stream's order. The lock is
-    /// taken inside any queue's `busy`, and no `busy` is taken inside it.
-    events: Mutex<VecDeque<(u64, Event)>>,
-    /// The last value that the GPU will write to the number. Changes under `busy`.
+    /// The lock is taken inside any queue's `running`, and no `running` is taken inside it.
+    events: Mutex<Events>,
+    /// The last value that the GPU will write to the number. Changes under `running`.
     told: AtomicU64,
-    /// Held while something may run.
-    busy: Mutex<Option<Busy>>,
+    running: Mutex<Running>,
     is_busy: AtomicBool,
+}
+
+#[derive(Default)]
+struct Events {
+    /// Values that were signalled and are not known to be reached, with their events, in the stream's order.
+    signalled: VecDeque<(u64, Event)>,
+    /// For later signals, which then need not take the lock of the GPU's.
+    spare: Vec<Event>,
+}
+
+#[derive(Default)]
+struct Running {
+    /// Held while something may run.
+    busy: Option<Busy>,
     /// Since when the driver refuses signals.
-    refused_since: Mutex<Option<Instant>>,
+    refused_since: Option<Instant>,
 }
 
 // SAFETY: the word is an atomic that stays in place (WORDS).
@@ -111,9 +123,8 @@ impl Gpu {
             signalled: AtomicU64::new(0),
             events: Mutex::default(),
             told: AtomicU64::new(0),
-            busy: Mutex::default(),
+            running: Mutex::default(),
             is_busy: AtomicBool::new(false),
-            refused_since: Mutex::default(),
         })
     }
 }
@@ -124,11 +135,11 @@ impl Queue {
         unsafe { self.word.as_ref() }
     }
 
-    fn busy(&self) -> MutexGuard<'_, Option<Busy>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn events(&self) -> MutexGuard<'_, VecDeque<(u64, Event)>> {
+    fn events(&self) -> MutexGuard<'_, Events> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,13 +164,13 @@ impl Queue {
         operation: impl FnOnce(sys::CUstream) -> CUresult,
     ) -> Result<(), Error> {
         let stream = self.stream()?;
-        let mut busy = self.busy();
-        busy.get_or_insert_with(Busy::new);
+        let mut running = self.running();
+        running.busy.get_or_insert_with(Busy::new);
         self.is_busy.store(true, Ordering::Relaxed);
         self.dirty.store(true, Ordering::Relaxed);
         // Under the lock: a signal that comes between would stand for what is not submitted yet.
         let submitted = self.gpu.run(doing, || operation(stream));
-        drop(busy);
+        drop(running);
         submitted
     }
 
@@ -268,32 +279,35 @@ impl Queue {
     /// When a kernel failed before. The GPU is given up when the driver goes on refusing for a second.
     pub fn signal(&self, value: u64) -> Result<(), Error> {
         let stream = self.stream()?;
-        let event = self.gpu.take_event()?;
         // Under the lock, so that the last signal is the one that covers everything.
-        let mut busy = self.busy();
-        busy.get_or_insert_with(Busy::new);
+        let mut running = self.running();
+        let mut events = self.events();
+        let event = match events.spare.pop() {
+            Some(event) => event,
+            None => self.gpu.take_event()?,
+        };
+        running.busy.get_or_insert_with(Busy::new);
         self.is_busy.store(true, Ordering::Relaxed);
         // SAFETY: LOADED, with an event that nobody else has and a stream of this GPU.
         let recorded =
             self.gpu.run(|| "signalling".into(), || unsafe { sys::cuEventRecord(event.0, stream) });
-        if let Err(error) = self.judge_refusal(recorded) {
-            self.gpu.give_back_events([event]);
+        if let Err(error) = self.judge_refusal(&mut running, recorded) {
+            events.spare.push(event);
             return Err(error);
         }
-        self.events().push_back((value, event));
+        events.signalled.push_back((value, event));
         self.signalled.store(value, Ordering::Relaxed);
         self.dirty.store(false, Ordering::Relaxed);
         Ok(())
     }
 
     /// Gives the GPU up when the driver has refused signals for long.
-    fn judge_refusal(&self, signalled: Result<(), Error>) -> Result<(), Error> {
-        let mut refused = self.refused_since.lock().unwrap_or_else(PoisonError::into_inner);
+    fn judge_refusal(&self, running: &mut Running, signalled: Result<(), Error>) -> Result<(), Error> {
         let Err(error) = signalled else {
-            *refused = None;
+            running.refused_since = None;
             return Ok(());
         };
-        let since = *refused.get_or_insert_with(Instant::now);
+        let since = *running.refused_since.get_or_insert_with(Instant::now);
         Err(if since.elapsed() > LONGEST_REFUSAL { self.gpu.fail(error) } else { error })
     }
 
@@ -328,8 +342,7 @@ impl Queue {
     fn look(&self) {
         let mut events = self.events();
         let mut known = self.known.load(Ordering::Acquire).max(self.word().load(Ordering::Acquire));
-        let mut ended = Vec::new();
-        while let Some((value, event)) = events.front() {
+        while let Some((value, event)) = events.signalled.front() {
             if *value > known {
                 let mut is_done = true;
                 let query = || {
@@ -344,20 +357,19 @@ impl Queue {
                 }
                 known = *value;
             }
-            ended.extend(events.pop_front().map(|(_, event)| event));
+            let ended = events.signalled.pop_front();
+            events.spare.extend(ended.map(|(_, event)| event));
         }
         self.known.fetch_max(known, Ordering::AcqRel);
-        drop(events);
-        self.gpu.give_back_events(ended);
     }
 
     /// Has the GPU write `value` to the number once it is reached, if it was signalled last and nothing was submitted since.
     /// Returns whether it will.
     fn tell(&self, value: u64) -> bool {
         let Some(stream) = self.stream.get() else { return false };
-        let busy = self.busy();
+        let mut running = self.running();
         let is_last = self.signalled.load(Ordering::Relaxed) == value && !self.dirty.load(Ordering::Relaxed);
-        if !is_last || busy.is_none() {
+        if !is_last || running.busy.is_none() {
             return false;
         }
         if self.told.load(Ordering::Relaxed) < value {
@@ -367,7 +379,7 @@ impl Queue {
             // checks that).
             let write = || unsafe { sys::cuStreamWriteValue64_v2(stream.0, address, value, 0) };
             let told = self.gpu.run(|| "signalling".into(), write);
-            if self.judge_refusal(told).is_err() {
+            if self.judge_refusal(&mut running, told).is_err() {
                 return false;
             }
             self.told.store(value, Ordering::Release);
@@ -389,15 +401,17 @@ impl Queue {
 
     /// Notes that nothing runs any more, if that is so.
     fn settle(&self) {
-        let mut busy = self.busy();
+        let mut running = self.running();
         let signalled = self.signalled.load(Ordering::Relaxed);
         let known = self.known.load(Ordering::Acquire);
         if !self.dirty.load(Ordering::Relaxed) && known == signalled && self.has_written() {
             self.is_busy.store(false, Ordering::Relaxed);
-            let ended = busy.take();
-            let events = self.events().drain(..).map(|(_, event)| event).collect::<Vec<_>>();
-            drop(busy);
-            self.gpu.give_back_events(events);
+            let ended = running.busy.take();
+            let mut events = self.events();
+            let Events { signalled, spare } = &mut *events;
+            spare.extend(signalled.drain(..).map(|(_, event)| event));
+            drop(events);
+            drop(running);
             // May free what waited for the end of all kernels.
             drop(ended);
         }
@@ -452,7 +466,7 @@ impl Queue {
             // Under the lock: the event is the signal's until it is taken off the list, once that is reached. Not a later one:
             // what lies between the two may never end.
             let events = other.events();
-            match events.iter().find(|(signalled, _)| *signalled == value) {
+            match events.signalled.iter().find(|(signalled, _)| *signalled == value) {
                 // SAFETY: LOADED, with an event and a stream of this GPU.
                 Some((_, event)) => unsafe { sys::cuStreamWaitEvent(stream, event.0, 0) },
                 None => CUresult::CUDA_SUCCESS,
@@ -465,21 +479,21 @@ impl Drop for Queue {
     fn drop(&mut self) {
         self.look();
         self.completed();
-        let running = self.is_busy.load(Ordering::Relaxed);
-        let events = self.events().drain(..).map(|(_, event)| event).collect::<Vec<_>>();
-        self.gpu.give_back_events(events);
+        let is_running = self.is_busy.load(Ordering::Relaxed);
+        let Events { signalled, spare } = std::mem::take(&mut *self.events());
+        self.gpu.give_back_events(signalled.into_iter().map(|(_, event)| event).chain(spare));
         let Some(stream) = self.stream.take() else {
             self.gpu.words().free.push(self.word);
             return;
         };
-        if running {
+        if is_running {
             // The driver destroys it once its work has ended. The word is lost, since the GPU may write it yet.
             // SAFETY: LOADED; made by this queue, which uses it no more.
             self.gpu.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
             // Nobody learns when that is, so that kernels count as running from now on: else what is freed
             // next would wait for them. After a fault none runs.
             if !self.gpu.has_failed() {
-                std::mem::forget(self.busy().take());
+                std::mem::forget(self.running().busy.take());
             }
         } else {
             self.word().store(0, Ordering::Relaxed);

@@ -20,7 +20,7 @@ const CANCELLED_BEFORE: u64 = u64::MAX - 1;
 /// Polls between looks at whether the launch was cancelled.
 const POLLS_A_LOOK: u32 = 64;
 
-/// Posts at most [`MAX_POST_WORDS`] words and 32 more bits to any service.
+/// Posts at most [`MAX_POST_WORDS`] words and 32 more bits to any service, for a lane that has called [`enter`].
 #[inline]
 pub(crate) fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallError> {
     let mut payload = [0; MAX_POST_WORDS];
@@ -164,7 +164,6 @@ fn put_as_group<const N: usize>(
     payload: [u64; MAX_POST_WORDS],
 ) -> Result<(), CallError> {
     let entries = const { PostHead::entries_for(N) as u32 };
-    enter(target::here())?;
     let group = Group::converge(u64::from(service) << 8 | u64::from(entries) | 1 << 63);
     let here = group.here;
     let place = if group.is_leader() { take_places(group, entries) } else { 0 };
@@ -273,6 +272,7 @@ pub(crate) fn post<A: Wire>(method: &Method, arguments: &A) -> Result<(), CallEr
     if A::WORDS > MAX_POST_WORDS {
         return call_any::<A, ()>(method, CallOptions::DEFAULT, arguments);
     }
+    enter(target::here())?;
     let mut words = [0; MAX_POST_WORDS];
     arguments.to_words(&mut words[..A::WORDS]);
     post_words(method.number(), check_of(method.schema()), &words[..A::WORDS])

@@ -10,7 +10,7 @@
 //! longer, into the heap, and sent as text.
 
 use crate::bulk;
-use crate::call::CallOptions;
+use crate::call::{CallOptions, enter};
 use crate::post::post_words;
 use crate::system::System;
 use crate::target;
@@ -239,7 +239,8 @@ pub fn print<const N: usize>(site: &'static Site, tags: [u8; N], words: [u64; N]
     // Fails when the launch is over, so that the line has no reader, or when the host refuses it and counts
     // that.
     let _ = if N <= MAX_POST_WORDS && !tags::has_str(tags) {
-        site.id(tags).and_then(|id| post_words(number::PRINT, id, &words))
+        // A line that has begun is posted, also if another lane panics while the host gives its format an id.
+        enter(target::here()).and_then(|()| site.id(tags)).and_then(|id| post_words(number::PRINT, id, &words))
     } else {
         print_bytes(site, tags, &words, &texts)
     };

@@ -57,6 +57,14 @@ impl Wanted {
             && other.bytes.start < self.bytes.end
     }
 
+    /// Says whether whoever has to wait for the other has to wait for this too, if it comes later in the same stream.
+    pub fn covers(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+            && self.access == other.access
+            && self.bytes.start <= other.bytes.start
+            && other.bytes.end <= self.bytes.end
+    }
+
     /// The entry for the device's order.
     pub fn request(&self) -> Request<'_> {
         Request { uses: &self.allocation.uses, access: self.access, bytes: self.bytes.clone() }

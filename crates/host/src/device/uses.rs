@@ -42,6 +42,11 @@ pub(crate) trait Timeline: Send + Sync {
     fn has_reached(&self, position: u64) -> bool;
     /// Waits until it has.
     fn wait_until(&self, position: u64);
+    /// Notes that somebody is going to wait for a position, so that it is signalled at its place. Called under the lock of the
+    /// device's order: before anything that is entered later.
+    fn ask(&self, position: u64) {
+        let _ = position;
+    }
     /// Says whether `position` has a signal of its own, so that the device can wait for it and for nothing behind it. Gives it
     /// one if it is the last that the device has.
     fn is_signalled(&self, position: u64) -> bool {
@@ -79,6 +84,12 @@ pub(crate) struct Point {
 impl Point {
     pub fn is_reached(&self) -> bool {
         self.timeline.upgrade().is_none_or(|timeline| timeline.has_reached(self.position))
+    }
+
+    fn ask(&self) {
+        if let Some(timeline) = self.timeline.upgrade() {
+            timeline.ask(self.position);
+        }
     }
 
     pub fn is_of(&self, timeline: &Weak<dyn Timeline>) -> bool {
@@ -214,6 +225,7 @@ impl Order {
             }
             listed.add(Use { point: point.clone(), access: *access, bytes: bytes.clone() });
         }
+        before.iter().for_each(Point::ask);
         before
     }
 
@@ -239,6 +251,7 @@ impl Order {
                 break;
             }
             drop(listed);
+            conflicts.iter().for_each(Point::ask);
             if conflicts.is_empty() {
                 drop(self.host_copy_ended.wait(order).unwrap_or_else(PoisonError::into_inner));
             } else {

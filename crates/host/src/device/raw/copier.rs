@@ -170,7 +170,7 @@ impl Copier {
         let new = (given - self.told).min(self.memory.layout.pages().into());
         // SAFETY: the memory is kept until the copy has ended, or for ever (`drop`).
         let told = unsafe { self.memory.copy_free(&*self.to_device, given - new, new) };
-        told.and_then(|()| self.to_device.signal(given)).inspect_err(|_| self.has_failed = true)?;
+        told.and_then(|()| signal(&*self.to_device, given)).inspect_err(|_| self.has_failed = true)?;
         self.told = given;
         self.on_their_way.push(given);
         Ok(())
@@ -183,7 +183,7 @@ impl Copier {
             // then, or for ever (`drop`).
             unsafe { self.memory.copy(&*self.queue, *run) }?;
         }
-        self.queue.signal(batch)
+        signal(&*self.queue, batch)
     }
 
     /// Notes that a reader waited for a copy from then on.
@@ -213,6 +213,14 @@ impl Copier {
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
+}
+
+/// Has a queue tell when what it was given so far has ended.
+fn signal(queue: &dyn Queue, value: u64) -> Result<(), BackendError> {
+    queue.signal(value)?;
+    // Nothing follows that could keep the device from telling by itself, so that readers need not ask.
+    queue.poll(value);
+    Ok(())
 }
 
 fn ns_since(began: Instant) -> u64 {

@@ -64,13 +64,16 @@ impl InFlight {
         Self { position, kept, running: AllRunning::new(), is_signalled: false }
     }
 
-    /// Whether somebody may ask when it has ended, or waits for what it keeps: who holds the launch or has set it a time
-    /// limit, and who uses the same memory. A node of a replay is known by the replay's end alone.
-    pub(super) fn may_be_asked_about(&self) -> bool {
+    /// Whether somebody may ask when it has ended, or wait for what it keeps, once `next` follows it: who holds the launch or
+    /// has set it a time limit, and who uses the same memory, unless `next` uses that in the same way. (Who came before `next`
+    /// has said so: [`Timeline::ask`].) A node of a replay is known by the replay's end alone.
+    pub(super) fn may_be_asked_about(&self, next: &Operation) -> bool {
         match &self.kept {
             Kept::Launch(Dispatched { parts, state }) => {
-                let keeps = !(parts.wanted.is_empty() && parts.values.is_empty() && parts.memory.is_empty());
-                state.node.is_none() && (keeps || Arc::strong_count(state) > 1)
+                let covered = |old: &Wanted| next.wanted().iter().any(|new| new.covers(old));
+                let keeps = !(parts.values.is_empty() && parts.memory.is_empty());
+                state.node.is_none()
+                    && (keeps || Arc::strong_count(state) > 1 || !parts.wanted.iter().all(covered))
             }
             Kept::Transfer(transfer) => transfer.node.is_none(),
             Kept::ReplayEnd { .. } | Kept::Event => true,
@@ -411,6 +414,7 @@ impl StreamQueue {
         self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         drop(pushing);
         if sequence.is_multiple_of(LAUNCHES_A_SETTLE) {
+            self.queue.poll(self.settled.load(Ordering::Acquire) + 1);
             self.settle(u64::MAX, Patience::None);
         }
         Ok(Launch { queue: self.clone(), state })

@@ -73,7 +73,7 @@ impl StreamQueue {
                 return Some(next);
             }
         }
-        self.signal_before_next(state);
+        self.signal_before(&next.operation, state);
         state.taken = sequence.unwrap_or(state.taken);
         let position = next.position;
         self.submit(state, next);
@@ -87,9 +87,14 @@ impl StreamQueue {
         None
     }
 
-    /// Signals what the device was given last, before something follows that may run for ever, if somebody may ask about it.
-    fn signal_before_next(&self, state: &mut State) {
-        if state.in_flight.back().is_some_and(|last| !last.is_signalled && last.may_be_asked_about()) {
+    /// Signals what the device was given last, before something follows that may run for ever, if somebody may ask about it or
+    /// does.
+    fn signal_before(&self, next: &Operation, state: &mut State) {
+        let is_needed = |last: &InFlight| {
+            !last.is_signalled
+                && (last.may_be_asked_about(next) || self.wanted.load(Ordering::SeqCst) >= last.position)
+        };
+        if state.in_flight.back().is_some_and(is_needed) {
             self.signal(state);
         }
     }
@@ -315,7 +320,7 @@ impl StreamQueue {
     fn drop_next(&self, state: &mut State, next: Waiting) {
         let Waiting { position, before, operation } = next;
         if self.dead.get().is_none() {
-            self.signal_before_next(state);
+            self.signal_before(&operation, state);
             if let Err(error) = self.wait_before(&before) {
                 self.note_error(error);
             }

@@ -21,6 +21,10 @@ impl Timeline for StreamQueue {
         self.wait_until_settled(position);
     }
 
+    fn ask(&self, position: u64) {
+        self.wanted.fetch_max(position, Ordering::SeqCst);
+    }
+
     fn is_signalled(&self, position: u64) -> bool {
         let mut state = lock(&self.state);
         if state.submitted < position || self.dead.get().is_some() {

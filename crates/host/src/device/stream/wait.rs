@@ -17,8 +17,8 @@ const PAUSE: Duration = Duration::from_micros(20);
 /// Longest sleep of a thread that a device wakes. It bounds nothing but how late a mistake of a device's is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// The pause between looks at what has ended on the device and is not settled yet.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// The pauses between looks at what has ended on the device and is not settled yet: the first, which doubles, and the longest.
+const LOOK_AFTER: [Duration; 2] = [Duration::from_micros(10), Duration::from_millis(1)];
 
 /// How often a device is asked whether it failed, while a signal is long in coming.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
@@ -75,7 +75,7 @@ impl StreamQueue {
     /// Waits until a position is settled, but not until what was printed is written.
     fn settle_limited(&self, position: u64, deadline: Option<Instant>) -> bool {
         let begin = Instant::now();
-        let (mut checked, mut polls) = (begin, 0u32);
+        let (mut checked, mut polls, mut look_after) = (begin, 0u32, LOOK_AFTER[0]);
         loop {
             let changes = *lock(&self.changes);
             let mut looks = self.want(position);
@@ -97,7 +97,11 @@ impl StreamQueue {
                 if left.is_some_and(|left| left.is_zero()) {
                     return false;
                 }
-                let most = if has_ended { LOOK_EVERY } else { LONGEST_SLEEP };
+                let mut most = LONGEST_SLEEP;
+                if has_ended {
+                    most = look_after;
+                    look_after = (2 * look_after).min(LOOK_AFTER[1]);
+                }
                 let pause = left.unwrap_or(most).min(most);
                 let unseen = |now: &mut u64| *now == changes;
                 drop(self.changed.wait_timeout_while(lock(&self.changes), pause, unseen));
