@@ -131,6 +131,12 @@ fn conditions_decide_about_bodies_and_replays_tell_what_fails() {
     assert_eq!(run(Command::new(&*GRAPHS).arg(&*CONFORMANCE).arg(number_of_turns())), "passed\n");
 }
 
+#[test]
+fn what_has_ended_is_known_although_a_kernel_behind_it_waits() {
+    let host = common::compile("tests/c/progress.c", &common::shared());
+    assert_eq!(run(Command::new(host).arg(&*CONFORMANCE).arg(number_of_turns())), "passed\n");
+}
+
 /// A device's signal handlers stay when the library is unloaded: so does the library.
 #[test]
 fn a_program_that_unloads_the_library_goes_on() {

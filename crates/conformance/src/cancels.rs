@@ -122,15 +122,22 @@ impl Holds {
         Ok(held.waited)
     }
 
-    fn begin(&self) {
+    fn begin(&self) -> Waiting {
         let mut held = self.0.0.lock();
         held.waiting += 1;
         held.waited += 1;
+        Waiting(self.clone())
     }
+}
 
-    fn end(&self) {
-        self.0.0.lock().waiting -= 1;
-        self.0.1.notify_all();
+/// A handler that waits, until it returns or its future is dropped.
+struct Waiting(Holds);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Holds(shared) = &self.0;
+        shared.0.lock().waiting -= 1;
+        shared.1.notify_all();
     }
 }
 
@@ -146,24 +153,22 @@ impl ArrivalsHandler for Holds {
 
 impl GateHandler for Holds {
     fn pass(&self, key: u64) -> Result<u64, CallError> {
-        self.begin();
+        let _waiting = self.begin();
         let mut held = self.0.0.lock();
         while held.arrived.contains_key(&launch_of(key)) {
             self.0.1.wait(&mut held);
         }
         drop(held);
-        self.end();
         Ok(key)
     }
 }
 
 impl AsyncGateAsyncHandler for Holds {
     async fn pass(&self, key: u64) -> Result<u64, CallError> {
-        self.begin();
+        let _waiting = self.begin();
         while self.is_held(key) {
             smol::Timer::after(Duration::from_millis(1)).await;
         }
-        self.end();
         Ok(key)
     }
 }

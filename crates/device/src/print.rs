@@ -240,7 +240,9 @@ pub fn print<const N: usize>(site: &'static Site, tags: [u8; N], words: [u64; N]
     // that.
     let _ = if N <= MAX_POST_WORDS && !tags::has_str(tags) {
         // A line that has begun is posted, also if another lane panics while the host gives its format an id.
-        enter(target::here()).and_then(|()| site.id(tags)).and_then(|id| post_words(number::PRINT, id, &words))
+        enter(target::here())
+            .and_then(|()| site.id(tags))
+            .and_then(|id| post_words(number::PRINT, id, &words))
     } else {
         print_bytes(site, tags, &words, &texts)
     };

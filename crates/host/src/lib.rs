@@ -67,6 +67,7 @@
 mod closures;
 pub mod device;
 pub mod image;
+mod primitive;
 
 pub mod llvm {
     //! LLVM's RPC protocol: its server, and clients for kernels on a device.

@@ -30,6 +30,8 @@ mod tests;
 mod transfer;
 mod untyped;
 mod uses;
+#[cfg(test)]
+mod uses_tests;
 mod waiting;
 mod words;
 

@@ -9,8 +9,9 @@
 //! point depends only on points before it in that order, and nothing waits in a circle.
 
 use super::seam::{BackendError, Queue};
+use crate::primitive::{Condvar, Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{PoisonError, Weak};
 
 /// What work does with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,7 +114,7 @@ impl Point {
 }
 
 /// One point's access to bytes.
-struct Use {
+pub(super) struct Use {
     point: Point,
     access: Access,
     bytes: Range<usize>,
@@ -125,17 +126,17 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 
 /// Most uses that an allocation lists one by one. Beyond it, those of one stream and kind are merged, so that work may
 /// wait for more than it must.
-const MOST_USES: usize = 64;
+pub(super) const MOST_USES: usize = 64;
 
 /// Who uses one allocation.
 #[derive(Default)]
 pub(crate) struct Uses(Mutex<Listed>);
 
 #[derive(Default)]
-struct Listed {
-    work: Vec<Use>,
+pub(super) struct Listed {
+    pub(super) work: Vec<Use>,
     /// The host's own copies that are being made.
-    host: Vec<(Access, Range<usize>)>,
+    pub(super) host: Vec<(Access, Range<usize>)>,
 }
 
 impl Listed {
@@ -183,7 +184,7 @@ impl Listed {
 }
 
 impl Uses {
-    fn listed(&self) -> MutexGuard<'_, Listed> {
+    pub(super) fn listed(&self) -> MutexGuard<'_, Listed> {
         // Nothing panics halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -302,134 +303,5 @@ impl Drop for HostCopy<'_> {
         drop(listed);
         drop(order);
         self.order.host_copy_ended.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    /// A stream whose work ends when the test says so.
-    #[derive(Default)]
-    struct Fake(Mutex<u64>, Condvar);
-
-    impl Fake {
-        fn finish(&self, position: u64) {
-            *self.0.lock().unwrap() = position;
-            self.1.notify_all();
-        }
-    }
-
-    impl Timeline for Fake {
-        fn has_reached(&self, position: u64) -> bool {
-            *self.0.lock().unwrap() >= position
-        }
-
-        fn wait_until(&self, position: u64) {
-            drop(self.1.wait_while(self.0.lock().unwrap(), |reached| *reached < position).unwrap());
-        }
-    }
-
-    fn fakes() -> [Arc<Fake>; 2] {
-        Default::default()
-    }
-
-    fn at(fake: &Arc<Fake>, position: u64) -> Point {
-        let fake: Arc<dyn Timeline> = fake.clone();
-        Point { timeline: Arc::downgrade(&fake), position }
-    }
-
-    fn request(uses: &Uses, access: Access, bytes: Range<usize>) -> Request<'_> {
-        Request { uses, access, bytes }
-    }
-
-    /// Nobody waits for who waits.
-    fn may_wait(_: Vec<Point>) -> Result<(), ()> {
-        Ok(())
-    }
-
-    #[test]
-    fn only_conflicts_of_other_streams_are_waited_for() {
-        use Access::*;
-        for (first, second, waits) in [
-            (Read, Read, false),
-            (Shared, Shared, false),
-            (Write, Write, true),
-            (Read, Shared, true),
-            (Shared, Read, true),
-            (Write, Read, true),
-            (Shared, Write, true),
-        ] {
-            let (order, uses, [a, b]) = (Order::default(), Uses::default(), fakes());
-            assert!(order.enter(&at(&a, 1), &[request(&uses, first, 0..8)]).is_empty());
-            assert!(order.enter(&at(&a, 2), &[request(&uses, first, 0..8)]).is_empty());
-            let before = order.enter(&at(&b, 1), &[request(&uses, second, 4..12)]);
-            assert_eq!(
-                before.iter().map(|point| point.position).collect::<Vec<_>>(),
-                vec![2; usize::from(waits)]
-            );
-            // Parts that lie apart do not conflict, nor does what has ended.
-            assert!(order.enter(&at(&b, 2), &[request(&uses, second, 12..16)]).is_empty());
-            a.finish(2);
-            b.finish(2);
-            assert!(order.enter(&at(&b, 3), &[request(&uses, Write, 0..16)]).is_empty());
-        }
-    }
-
-    #[test]
-    fn a_list_stays_short() {
-        let (order, uses, [a, b]) = (Order::default(), Uses::default(), fakes());
-        let last = if cfg!(miri) { 200 } else { 10_000 };
-        let bytes = |position: u64| position as usize * 16..position as usize * 16 + 8;
-        for position in 1..=last {
-            order.enter(&at(&a, position), &[request(&uses, Access::Read, bytes(position))]);
-        }
-        assert!(uses.listed().work.len() <= MOST_USES);
-        let before = order.enter(&at(&b, 1), &[request(&uses, Access::Write, bytes(last))]);
-        assert_eq!(before[0].position, last);
-    }
-
-    #[test]
-    fn a_copy_of_the_hosts_waits_and_is_waited_for() {
-        let (order, uses, [a, b]) = (Order::default(), Uses::default(), fakes());
-        order.enter(&at(&a, 1), &[request(&uses, Access::Shared, 0..8)]);
-        assert_eq!(order.host_copy_now(&request(&uses, Access::Write, 0..8), || ()), None);
-        assert_eq!(order.host_copy_now(&request(&uses, Access::Shared, 0..8), || ()), Some(()));
-        let copied = AtomicBool::new(false);
-        let (inside, go_on) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
-        std::thread::scope(|scope| {
-            let (inside, go_on, copied, order, uses) = (&inside, &go_on, &copied, &order, &uses);
-            scope.spawn(move || {
-                let copy = || {
-                    inside.wait();
-                    go_on.wait();
-                    copied.store(true, Ordering::Relaxed);
-                };
-                order.host_copy(&request(uses, Access::Write, 0..8), may_wait, copy).unwrap();
-            });
-            a.finish(1);
-            inside.wait();
-            let launch = scope.spawn(move || {
-                order.enter(&at(&b, 1), &[request(uses, Access::Read, 0..4)]);
-                copied.load(Ordering::Relaxed)
-            });
-            go_on.wait();
-            assert!(launch.join().unwrap());
-        });
-        assert!(uses.listed().host.is_empty());
-    }
-
-    /// A copy that panics does not keep others waiting.
-    #[test]
-    fn a_copy_that_panics_is_over() {
-        let (order, uses) = (Order::default(), Uses::default());
-        let request = request(&uses, Access::Write, 0..8);
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            order.host_copy(&request, may_wait, || panic!("in the middle"))
-        }));
-        assert!(panicked.is_err());
-        assert_eq!(order.host_copy(&request, may_wait, || 1), Ok(1));
     }
 }

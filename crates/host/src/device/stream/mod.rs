@@ -20,6 +20,7 @@ mod queue;
 mod reaper;
 mod replay;
 mod settle;
+mod sleep;
 mod step;
 mod stop;
 mod submit;

@@ -3,6 +3,7 @@
 
 use super::launched::LaunchState;
 use super::queue::StreamQueue;
+use super::sleep::Sleep;
 use super::submit::Tended;
 use crate::device::Error;
 use crate::device::graph::ReplayState;
@@ -10,7 +11,7 @@ use crate::device::seam::Backend;
 use hostcall_server::CancelReason;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -82,7 +83,6 @@ impl Ord for Limit {
 
 #[derive(Default)]
 struct State {
-    woken: bool,
     stopping: bool,
     limits: BinaryHeap<Reverse<Limit>>,
     limits_left: usize,
@@ -108,11 +108,7 @@ pub(crate) struct Reaper {
     /// Streams without an owner that have something left to do.
     orphans: Mutex<Vec<Arc<StreamQueue>>>,
     state: Mutex<State>,
-    wake: Condvar,
-    /// There may be something to do: the thread does not sleep for good.
-    active: AtomicBool,
-    /// Operations wait for room on the device.
-    feeding: AtomicBool,
+    sleep: Sleep,
     functions: Mutex<Functions>,
     function: Condvar,
 }
@@ -140,7 +136,7 @@ impl ReaperThread {
 impl Drop for ReaperThread {
     fn drop(&mut self) {
         lock(&self.reaper.state).stopping = true;
-        self.reaper.wake.notify_all();
+        self.reaper.wake();
         lock(&self.reaper.functions).stopping = true;
         self.reaper.function.notify_all();
         // It may hold the last reference to its device for a moment, and cannot wait for itself.
@@ -160,9 +156,7 @@ impl Reaper {
             streams: Mutex::default(),
             orphans: Mutex::default(),
             state: Mutex::default(),
-            wake: Condvar::new(),
-            active: AtomicBool::new(false),
-            feeding: AtomicBool::new(false),
+            sleep: Sleep::default(),
             functions: Mutex::default(),
             function: Condvar::new(),
         }
@@ -185,22 +179,12 @@ impl Reaper {
 
     /// Notes that something was submitted, and whether something was held back.
     pub fn note_work(&self, is_left: bool) {
-        let slept = !self.active.load(Ordering::Relaxed) && !self.active.swap(true, Ordering::SeqCst);
-        let starved = is_left && !self.feeding.swap(true, Ordering::SeqCst);
-        if slept || starved {
-            self.wake();
-        }
+        self.sleep.note_work(is_left);
     }
 
     /// Has the thread look at all streams now.
     pub fn wake(&self) {
-        self.active.store(true, Ordering::SeqCst);
-        let mut state = lock(&self.state);
-        if !state.woken {
-            state.woken = true;
-            drop(state);
-            self.wake.notify_one();
-        }
+        self.sleep.wake();
     }
 
     /// Cancels a launch or a replay when `deadline` has come.
@@ -228,12 +212,8 @@ impl Reaper {
         self.backend.enter_thread();
         let (mut idle, mut checked) = (0u32, Instant::now());
         loop {
-            self.feeding.store(false, Ordering::SeqCst);
-            // Before the look: what is submitted after a stream was looked at finds the thread inactive, and wakes it.
             let may_sleep = idle >= LOOKS_BEFORE_SLEEP;
-            if may_sleep {
-                self.active.store(false, Ordering::SeqCst);
-            }
+            self.sleep.begin_look(may_sleep);
             let jobs = std::mem::take(&mut lock(&self.state).jobs);
             jobs.into_iter().for_each(|job| job());
             self.run_function_without_threads();
@@ -261,17 +241,15 @@ impl Reaper {
             self.end_limited();
 
             idle = if busy { 0 } else { idle + 1 };
-            let mut state = lock(&self.state);
+            let state = lock(&self.state);
             if state.stopping {
                 return;
-            }
-            if std::mem::take(&mut state.woken) {
-                continue;
             }
             let limit = state
                 .limits
                 .peek()
                 .map(|Reverse(limit)| limit.deadline.saturating_duration_since(Instant::now()));
+            drop(state);
             let pause = match (feeding, busy || !may_sleep) {
                 (true, _) => Some(FEED_EVERY),
                 (false, true) => Some(SETTLE_EVERY),
@@ -281,21 +259,8 @@ impl Reaper {
                 (Some(pause), Some(limit)) => Some(pause.min(limit)),
                 (pause, limit) => pause.or(limit),
             };
-            match pause {
-                Some(pause) => {
-                    let mut waited =
-                        self.wake.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
-                    waited.0.woken = false;
-                }
-                None => {
-                    let asleep = |state: &mut State| {
-                        !state.woken && !state.stopping && !self.active.load(Ordering::SeqCst)
-                    };
-                    let mut state =
-                        self.wake.wait_while(state, asleep).unwrap_or_else(PoisonError::into_inner);
-                    state.woken = false;
-                    idle = 0;
-                }
+            if self.sleep.sleep(pause) {
+                idle = 0;
             }
         }
     }

@@ -1,0 +1,171 @@
+//! What the host's threads share about streams, under loom's model checker: the reaper's sleep, and who asks for a signal while
+//! more is submitted. The modules are those of the crate, compiled with loom's atomics and locks.
+//!
+//! `cargo test -p hostcall --release --test models`
+#![allow(dead_code, reason = "the models use a part of what the host does")]
+
+use loom::sync::atomic::AtomicU64;
+use loom::thread;
+use primitive::{Mutex, Ordering};
+use seam::{BackendError, Queue};
+use sleep::Sleep;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use uses::{Access, Order, Point, Request, Timeline, Uses};
+
+#[path = "../src/device/stream/sleep.rs"]
+mod sleep;
+#[path = "../src/device/uses.rs"]
+mod uses;
+
+mod primitive {
+    pub use loom::sync::atomic::{AtomicBool, Ordering};
+    pub use loom::sync::{Condvar, Mutex, MutexGuard};
+}
+
+/// Names that the order of a device's work has in its signatures.
+mod seam {
+    pub struct BackendError;
+    pub trait Queue {}
+}
+
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(3);
+    builder.max_branches = 10_000;
+    builder.check(run);
+}
+
+/// A reaper that sleeps for good finds what two threads submit. Loom says so if it never wakes.
+#[test]
+fn a_reaper_finds_what_is_submitted() {
+    model(|| {
+        let (sleep, streams) = (Arc::new(Sleep::default()), Arc::new([Mutex::new(0), Mutex::new(0)]));
+        let submitters = [0, 1].map(|stream| {
+            let (sleep, streams) = (sleep.clone(), streams.clone());
+            thread::spawn(move || {
+                *streams[stream].lock().unwrap() += 1;
+                sleep.note_work(stream == 1);
+            })
+        });
+        let mut found = 0;
+        while found < 2 {
+            sleep.begin_look(true);
+            found += streams.iter().map(|stream| std::mem::take(&mut *stream.lock().unwrap())).sum::<u32>();
+            if found < 2 {
+                sleep.sleep(None);
+            }
+        }
+        submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
+    });
+}
+
+/// A wake that comes between a look and the sleep, or in the sleep, ends that.
+#[test]
+fn a_wake_ends_every_sleep() {
+    for pause in [None, Some(Duration::from_secs(1))] {
+        model(move || {
+            let (sleep, is_limited) = (Arc::new(Sleep::default()), Arc::new(Mutex::new(false)));
+            let of_waker = (sleep.clone(), is_limited.clone());
+            let waker = thread::spawn(move || {
+                *of_waker.1.lock().unwrap() = true;
+                of_waker.0.wake();
+            });
+            loop {
+                sleep.begin_look(true);
+                if *is_limited.lock().unwrap() {
+                    break;
+                }
+                sleep.sleep(pause);
+            }
+            waker.join().unwrap();
+        });
+    }
+}
+
+/// What a stream knows of its signals, with the rule of `stream/submit.rs` for launches whose memory the next one uses too: the
+/// last one is signalled before another follows if somebody has asked.
+struct Stream {
+    wanted: AtomicU64,
+    state: Mutex<Submitted>,
+}
+
+#[derive(Default)]
+struct Submitted {
+    last: u64,
+    signalled: Vec<u64>,
+}
+
+impl Stream {
+    fn submit(&self, position: u64) {
+        let mut state = self.state.lock().unwrap();
+        let last = state.last;
+        if self.wanted.load(Ordering::SeqCst) >= last && last > 0 {
+            state.signalled.push(last);
+        }
+        state.last = position;
+        if self.wanted.load(Ordering::SeqCst) >= position {
+            state.signalled.push(position);
+        }
+    }
+}
+
+impl Timeline for Stream {
+    fn has_reached(&self, _: u64) -> bool {
+        false
+    }
+
+    fn wait_until(&self, _: u64) {}
+
+    fn ask(&self, position: u64) {
+        self.wanted.fetch_max(position, Ordering::SeqCst);
+    }
+
+    fn is_signalled(&self, position: u64) -> bool {
+        let mut state = self.state.lock().unwrap();
+        if state.last == position {
+            state.signalled.push(position);
+        }
+        state.signalled.contains(&position)
+    }
+
+    fn hold_back(&self, _: &dyn Queue, _: u64) -> Result<(), BackendError> {
+        Ok(())
+    }
+}
+
+/// A stream launches twice with the same memory, and the second launch never ends. Who has to wait for the first one alone,
+/// since it came between the two, gets a signal of that: it would wait for the second else.
+#[test]
+fn who_came_between_two_launches_has_a_signal_of_the_first() {
+    model(|| {
+        let (order, uses) = (Arc::new(Order::default()), Arc::new(Uses::default()));
+        let stream = Arc::new(Stream { wanted: AtomicU64::new(0), state: Mutex::default() });
+        let other = Arc::new(Stream { wanted: AtomicU64::new(0), state: Mutex::default() });
+        let at = |stream: &Arc<Stream>, position| {
+            let timeline: Arc<dyn Timeline> = stream.clone();
+            Point { timeline: Arc::downgrade(&timeline) as Weak<dyn Timeline>, position }
+        };
+        let of_asker = (order.clone(), uses.clone(), stream.clone(), at(&other, 1));
+        let asker = thread::spawn(move || {
+            let (order, uses, stream, own) = of_asker;
+            let before = order.enter(&own, &[Request { uses: &uses, access: Access::Write, bytes: 0..8 }]);
+            before
+                .iter()
+                .map(|point| (point.position, stream.is_signalled(point.position)))
+                .collect::<Vec<_>>()
+        });
+        for position in [1, 2] {
+            order
+                .enter(&at(&stream, position), &[Request { uses: &uses, access: Access::Read, bytes: 0..8 }]);
+            stream.submit(position);
+        }
+        let waits_for = asker.join().unwrap();
+        // What was not signalled when it was asked for is by now, as it was to be when its turn came.
+        let signalled = &stream.state.lock().unwrap().signalled;
+        for (position, was_signalled) in waits_for {
+            assert!(was_signalled || signalled.contains(&position), "nobody learns when {position} ends");
+        }
+        drop(other);
+    });
+}
