@@ -18,7 +18,8 @@ fn image() -> &'static Path {
 /// Both commands, in the folder, with arguments divided by spaces.
 fn commands(folder: &Path, options: &str, arguments: &str) -> [Command; 2] {
     let mut ours = hostcall(["run"]);
-    ours.args(options.split_whitespace()).arg(image());
+    // Behind `--` all is the program's.
+    ours.args(options.split_whitespace()).arg(image()).arg("--");
     let mut theirs = Command::new("wc");
     theirs.env("LC_ALL", "C.UTF-8").stdin(std::process::Stdio::null());
     [ours, theirs].map(|mut command| {

@@ -144,7 +144,8 @@ fn body(text: &str, kernel: &str) -> Option<String> {
     let from = text.find(&format!(".entry {symbol}("))?;
     let body = &text[from..from + text[from..].find("\n}")?];
     let is_kept = |word: &&str| {
-        !word.is_empty() && ["$L__BB", "callseq", "anon_$"].iter().all(|begin| !word.starts_with(begin))
+        !word.is_empty()
+            && ["$L__BB", "callseq", "anon_$", "alloc_"].iter().all(|begin| !word.starts_with(begin))
     };
     let body = body.replace(&symbol, "kernel").replace("callseq ", "callseq");
     let words = body.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':'));

@@ -146,7 +146,7 @@ impl Descriptor {
     /// Returns what there is not.
     pub fn memory(&self, group_bytes: u32, private_bytes: u32) -> Result<(u32, u32), String> {
         let group_bytes = group_bytes.max(self.group_bytes);
-        let private_bytes = if self.has_scratch { private_bytes.max(self.private_bytes) } else { 0 };
+        let private_bytes = private_bytes.max(self.private_bytes);
         if group_bytes > MOST_GROUP_BYTES {
             return Err(format!(
                 "it is to have {group_bytes} bytes of local memory; a workgroup has {MOST_GROUP_BYTES}"
@@ -163,7 +163,9 @@ impl Descriptor {
                  none: compile it without -mtgsplit"
             ));
         }
-        Ok((group_bytes, private_bytes.next_multiple_of(4)))
+        // A kernel that does not use scratch has none, whatever is asked for.
+        let private_bytes = if self.has_scratch { private_bytes.next_multiple_of(4) } else { 0 };
+        Ok((group_bytes, private_bytes))
     }
 
     /// Reads a descriptor.

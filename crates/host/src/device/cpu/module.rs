@@ -9,10 +9,13 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most bytes of memory of a workgroup.
 pub(super) const MAX_WORKGROUP_BYTES: u32 = 1 << 20;
+
+/// Images whose kernels may start threads, which stay loaded.
+static KEPT: Mutex<Vec<Arc<Library>>> = Mutex::new(Vec::new());
 
 /// A kernel of this process or of a loaded image.
 pub(super) struct CpuKernel {
@@ -84,7 +87,7 @@ impl CpuModule {
         // A thread that a kernel starts may run when nobody else knows of the image any more.
         if file.dynamic_symbols().any(|symbol| symbol.is_undefined() && symbol.name() == Ok("pthread_create"))
         {
-            std::mem::forget(library.clone());
+            KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(library.clone());
         }
         Ok(Self { library, sizes })
     }
