@@ -11,6 +11,7 @@
 //! and leaves: its end in the kernel is not told to the library, which keeps the block for as long as the process lives.
 //! That is why stacks are never unmapped, but used again.
 
+use corosensei::stack::valgrind::ValgrindStackRegistration;
 use std::ffi::{CStr, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -37,6 +38,9 @@ struct Founder {
     /// 0 once the kernel has taken the thread away.
     is_there: AtomicI32,
 }
+
+/// A request of valgrind's memcheck (`memcheck.h`, `VG_USERREQ__MAKE_MEM_UNDEFINED`): memory may be written.
+const VALGRIND_IS_WRITABLE: usize = 0x4d43_0001;
 
 /// The first thread id that is none for the kernel, whose ids have at most 22 bits, but fits the words of locks.
 const FIRST_ID: usize = 1 << 29;
@@ -87,6 +91,12 @@ impl Founding {
         }
         // SAFETY: the block's thread has gone.
         unsafe { forget_processor(thread_pointer, stack) };
+        // Where the process runs under valgrind, that has taken the stack away with its thread.
+        let frames = stack.start..stack_base;
+        machine::tell_valgrind(VALGRIND_IS_WRITABLE, &frames);
+        let frames_at = ptr::with_exposed_provenance_mut(frames.start);
+        // For good, as the stack is.
+        std::mem::forget(ValgrindStackRegistration::new(frames_at, frames.len()));
         Ok(Identity { thread_pointer, stack_base })
     }
 
@@ -232,6 +242,7 @@ unsafe fn forget_processor(thread_pointer: usize, stack: &Range<usize>) {
 #[cfg(target_arch = "x86_64")]
 mod machine {
     use std::arch::asm;
+    use std::ops::Range;
     use std::sync::atomic::{AtomicU8, Ordering};
 
     #[inline(always)]
@@ -247,6 +258,17 @@ mod machine {
         // SAFETY: reads a register.
         unsafe { asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
         pointer
+    }
+
+    /// Makes a request of valgrind's about memory. Anywhere else nothing happens.
+    pub fn tell_valgrind(request: usize, memory: &Range<usize>) {
+        let request = [request, memory.start, memory.len(), 0, 0, 0];
+        // SAFETY: the instructions turn a register round once and exchange one with itself, which valgrind takes for a
+        // request; it reads the words that the other register points to.
+        unsafe {
+            asm!("rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx", in("rax") &request,
+                inout("rdx") 0usize => _, options(nostack));
+        }
     }
 
     /// Whether programs may write the register themselves: [`UNKNOWN`], [`NO`] or [`YES`].
@@ -290,6 +312,7 @@ mod machine {
 #[cfg(target_arch = "aarch64")]
 mod machine {
     use std::arch::asm;
+    use std::ops::Range;
 
     #[inline(always)]
     pub fn thread_pointer() -> usize {
@@ -305,6 +328,9 @@ mod machine {
         unsafe { asm!("mov {}, sp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
         pointer
     }
+
+    /// Tests run under valgrind on x86-64.
+    pub fn tell_valgrind(_request: usize, _memory: &Range<usize>) {}
 
     /// # Safety
     /// The pointer is that of a thread block that no other thread uses.
