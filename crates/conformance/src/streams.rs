@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 const STREAMS: usize = 3;
 const BUFFERS: usize = 3;
+
+/// What the buffers hold.
+type Memory = [[u64; STREAMS]; BUFFERS];
 const ONE: Grid = Grid::new(1, 1);
 
 /// Rounds until the device is opened anew, with the next seed's set-up.
@@ -316,7 +319,7 @@ impl Round<'_> {
     fn check(&mut self) -> Outcome {
         let blocked = self.blocked();
         let is_beside = blocked.iter().any(|blocked| *blocked);
-        for at in 0..self.operations.len() {
+        for (at, is_blocked) in blocked.into_iter().enumerate() {
             let (is_stopped, has_ended) = (self.is_stopped(at), self.operations[at].has_ended);
             let says = |what: &str| {
                 format!(
@@ -328,7 +331,7 @@ impl Round<'_> {
                 (Ok(()), false) | (Err(Error::Launch { .. } | Error::Replay(_)), true) => Ok(()),
                 (outcome, _) => Err(says(&format!("ended with {outcome:?} (stopped: {is_stopped})"))),
             };
-            if blocked[at] {
+            if is_blocked {
                 let is_done = match &self.operations[at].handle {
                     Handle::Launch(launch) => launch.is_done(),
                     Handle::Replay(replay) => replay.is_done(),
@@ -398,10 +401,7 @@ impl Round<'_> {
     }
 
     /// What memory holds when all has ended, and what each readback got.
-    fn expected(
-        &self,
-        before: &[[u64; STREAMS]; BUFFERS],
-    ) -> ([[u64; STREAMS]; BUFFERS], Vec<(usize, [u64; STREAMS])>, u64) {
+    fn expected(&self, before: &Memory) -> (Memory, Vec<(usize, [u64; STREAMS])>, u64) {
         let (mut memory, mut reads, mut functions) = (*before, Vec::new(), 0);
         for (at, operation) in self.operations.iter().enumerate() {
             if self.is_stopped(at) {
@@ -419,7 +419,7 @@ impl Round<'_> {
         (memory, reads, functions)
     }
 
-    fn run(&mut self, memory: &mut [[u64; STREAMS]; BUFFERS]) -> Outcome {
+    fn run(&mut self, memory: &mut Memory) -> Outcome {
         for _ in 0..6 + self.random.below(20) {
             self.push()?;
             if self.random.one_in(8) {
