@@ -35,10 +35,9 @@ impl App {
     fn cargo_to(&self, stdout: impl Into<Stdio>, targets: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO"));
         command.stdout(stdout);
-        // Where these tests were built, and as they were, so that all that the app needs is there.
+        // Where these tests were built, and as packages of others were, which are there then.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        command.env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
-        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+        command.env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_DEBUG", "false");
         command.env("HOSTCALL_TARGETS", targets).args(arguments).current_dir(&self.folder).output().unwrap()
     }
 }

@@ -9,6 +9,11 @@ fn render(text: &str, values: &[Value<'_>]) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// In a function, because what `assert_eq!` makes in its place would be compiled some thousands of times.
+fn compare(text: &str, values: &[Value<'_>], expected: std::fmt::Arguments<'_>) {
+    assert_eq!(render(text, values), expected.to_string(), "{text} of {:?}", values[0]);
+}
+
 /// Compares one placeholder; width and precision are arguments 1 and 2.
 macro_rules! one {
     ($align:literal $plus:literal $alternate:literal $zero:literal $width:literal $precision:literal
@@ -20,7 +25,7 @@ macro_rules! one {
             };
         }
         let values = [$value, Value::Unsigned($w as u64), Value::Unsigned($p as u64)];
-        assert_eq!(render(text!(), &values), format!(text!(), $v, $w, $p), "{} of {:?}", text!(), $value);
+        compare(text!(), &values, format_args!(text!(), $v, $w, $p));
     })*};
 }
 
