@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-#[path = "../../crates/server/tests/fuzz/input.rs"]
+#[path = "../../host/server/tests/fuzz/input.rs"]
 mod input;
 
 use input::Input;

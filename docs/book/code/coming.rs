@@ -151,7 +151,7 @@ fn hip() {
 #[test]
 fn a_program_of_llvms_protocol_for_amd() {
     let folder = tempfile::tempdir().unwrap();
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/cli/tests/llvm/freestanding");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/cli/tests/llvm/freestanding");
     let copies = format!("cp {}/* .", sources.display());
     // What the command would run is run here.
     run_commands("llvm.md", &format!("{copies}\nhostcall() {{ true; }}"), folder.path());

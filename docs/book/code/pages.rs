@@ -181,7 +181,7 @@ fn all_rust_is_that_of_code_that_is_tested() {
         let mut blocks_of_page = Vec::new();
         for block in shown(&page, &text) {
             let Shown { file, anchor, language, .. } = &block;
-            // Tests compile all of crates/c/examples, and what lies beside the code here.
+            // Tests compile all of bindings/c/examples, and what lies beside the code here.
             let of_file = match Path::new(file).extension().and_then(|extension| extension.to_str()) {
                 Some("c") => "c",
                 Some("hip") => "cpp",
@@ -217,7 +217,7 @@ fn all_rust_is_that_of_code_that_is_tested() {
         "../code",
         "../../../examples/src/bin",
         "../../../examples/kernels/src",
-        "../../../crates/c/examples",
+        "../../../bindings/c/examples",
     ] {
         for file in fs::read_dir(book().join(folder)).unwrap() {
             let path = file.unwrap().path().canonicalize().unwrap();

@@ -1,5 +1,5 @@
 //! Kernels that compute and call nothing: what compilers and launches make of them shows beside the same algorithms in CUDA C++
-//! (`crates/bench/src/compute.cu`). Those that take vectors have each lane take its share.
+//! (`tools/bench/src/compute.cu`). Those that take vectors have each lane take its share.
 
 use core::sync::atomic::Ordering::Relaxed;
 use hostcall_device::atomic::Scope;

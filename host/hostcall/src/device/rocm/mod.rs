@@ -1,0 +1,321 @@
+//! Code objects of AMD's GPUs that other compilers made, such as those of HIP and OpenCL C: kernels that take
+//! plain arguments, and call the host by ROCm's protocol if they were linked with ROCm's device libraries.
+//! And so code for NVIDIA's GPUs: cubins and PTX of CUDA C++ or clang, whose kernels take plain arguments
+//! too.
+//!
+//! A launch is an operation of its stream as any other, with an id by which traces and pages of raw channels
+//! name it. What hostcall knows of such a kernel is its metadata: how many bytes each argument has, and which
+//! hidden arguments there are. Nobody can check their types, so `launch` is unsafe.
+//!
+//! Nothing of hostcall's is in the kernel but what it writes to raw channels. So nothing cancels it once the
+//! device has it: it stops waiting for pages, runs to its end, and who cancelled it is told
+//! (`LaunchFailure::RanToEnd`). It does not look whether its stream was stopped, just as copies are made all
+//! the same. Its calls do not say whose they are, so a handler that waits for its own kernel waits for ever.
+//!
+//! | hidden argument | what it gets |
+//! |---|---|
+//! | sizes of grid and workgroups, dimensions, queue, dynamic local memory | what the dispatch says (`backends/hsa/src/kernarg.rs`) |
+//! | `hidden_hostcall_buffer` | the device's buffer of the version that the program named, whether the kernel calls or not |
+//! | `hidden_heap_v1` | 128 KiB of the device's memory, in which ROCm's device heap keeps its state |
+//! | `hidden_printf_buffer` | nothing: such a kernel is refused |
+//! | all others | 0 |
+//!
+//! | what | owner | until |
+//! |---|---|---|
+//! | the consumer with its threads | the device, each kernel that was looked up, each launch | none of them is left |
+//! | a hostcall buffer, with a packet for each wave that the device holds; the heap's state | `Serving`, of which the consumer is a part | as above |
+//! | memory that kernels allocate | the handlers (`Services`); the device's heap has it, and its limit holds | a kernel frees it, or the handlers are gone |
+//! | the consumer's attention | a value that each launch keeps (`CallsExpected`) | the launch is settled |
+//!
+//! One buffer serves all streams: no more waves can call than the device holds.
+#![allow(unsafe_code, reason = "kernels run with arguments that nobody can check")]
+
+mod argument;
+mod error;
+mod hostcalls;
+
+pub use argument::KernelArgument;
+pub use error::CodeObjectError;
+pub(super) use hostcalls::Hostcalls;
+use hostcalls::Serving;
+
+use super::error::{ImageError, LaunchRefused};
+use super::graph::GraphError;
+use super::images::read_image;
+use super::launch::{check_code, kernel_called};
+use super::seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
+use super::stream::{Launch, Parts};
+use super::{Device, Error, Grid, Inner, Stream};
+use crate::image::{self, Calls, NotAnImage, Target};
+use crate::rocm::{Services, Statistics, Version};
+use argument::bytes_of_raw;
+use hostcall_abi::layout::LAUNCHES;
+use hostcall_abi::raw::ForeignRawParams;
+use hostcall_server::LaunchRecord;
+use smallvec::SmallVec;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+/// A loaded code object.
+///
+/// ```no_run
+/// use hostcall::rocm::{KernelArgument, Version};
+/// use hostcall::{Device, Grid};
+///
+/// let device = Device::open("gfx942")?;
+/// let square = device.rocm_services().register_function(|[x, ..]| [x * x, 0])?;
+/// let code = device.load_code_object("kernels.co", Version::Stacks)?;
+/// let (stream, out) = (device.stream()?, device.alloc_zeroed::<u64>(256)?);
+/// let arguments = [KernelArgument::buffer(&out), KernelArgument::value(square)];
+/// // SAFETY: `squares` is `__global__ void squares(unsigned long *out, unsigned long square)`, and writes one number a lane.
+/// unsafe { code.kernel("squares")?.launch(&stream, Grid::new(4, 64), &arguments) }?;
+/// stream.synchronize()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct CodeObject {
+    device: Weak<Inner>,
+    module: Arc<dyn Module>,
+    version: Version,
+}
+
+impl fmt::Debug for CodeObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CodeObject").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// A kernel of a code object.
+#[derive(Clone)]
+pub struct CodeObjectKernel {
+    device: Weak<Inner>,
+    name: Arc<str>,
+    code: Arc<dyn Kernel>,
+    parameters: KernelParameters,
+    /// Whether the code, or the driver, says what the kernel takes.
+    knows_parameters: bool,
+    hidden: HiddenParameters,
+    /// Answers its calls, until the last launch has ended.
+    serving: Option<Arc<Serving>>,
+}
+
+impl fmt::Debug for CodeObjectKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, parameters, .. } = self;
+        f.debug_struct("CodeObjectKernel")
+            .field("name", name)
+            .field("parameters", parameters)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// Loads a code object from a file. Its kernels call the host by the `version` of ROCm's protocol that they were compiled
+    /// with, which the file does not tell: [`Version::Stacks`] with device libraries until 2026. On an NVIDIA GPU it is a cubin
+    /// or PTX, whose kernels call nobody by that, with either version.
+    ///
+    /// What it takes and gives is in the module [`hostcall::rocm`](crate::rocm): [`Version`], [`CodeObject`] with an example, and
+    /// [`KernelArgument`].
+    ///
+    /// # Errors
+    /// When it cannot be read, is no code object for this device, or is an image that another function loads.
+    pub fn load_code_object(&self, image: impl AsRef<Path>, version: Version) -> Result<CodeObject, Error> {
+        let (path, bytes) = read_image(image.as_ref())?;
+        let name = image.as_ref().display().to_string();
+        self.load_code(&name, ImageSource::File { path: &path, bytes: &bytes }, version)
+    }
+
+    /// Loads a code object from memory, as [`Device::load_code_object`] does from a file.
+    ///
+    /// # Errors
+    /// When it is no code object for this device, or is an image that another function loads.
+    pub fn load_code_object_bytes(&self, image: &[u8], version: Version) -> Result<CodeObject, Error> {
+        self.load_code("the code object", ImageSource::Bytes(image), version)
+    }
+
+    fn load_code(&self, name: &str, source: ImageSource<'_>, version: Version) -> Result<CodeObject, Error> {
+        let info = image::identify(source.bytes()).map_err(|error| match error {
+            NotAnImage::Unknown => Error::from(CodeObjectError::Unknown { name: name.into() }),
+            error => ImageError::NotAnImage { name: name.into(), error }.into(),
+        })?;
+        if matches!(&info.target, Target::Software) || !info.target.runs_on(&self.target()) {
+            let (built_for, device) = (info.target.to_string(), self.name().to_owned());
+            let (name, target) = (name.to_owned(), self.target());
+            return Err(CodeObjectError::OtherTarget { name, built_for, device, target }.into());
+        }
+        let refused = |what, load| CodeObjectError::NotForeign { name: name.into(), what, load };
+        match info.calls {
+            Calls::Hostcall(_) => {
+                return Err(refused("an image of hostcall's kernels", "Device::load").into());
+            }
+            Calls::Llvm(_) => {
+                let what = "a program that was linked with LLVM's GPU libc";
+                return Err(refused(what, "Device::load_llvm").into());
+            }
+            Calls::Unknown => {}
+        }
+        let module = self.inner.core.load(source);
+        let module = module.map_err(|error| ImageError::Load { name: name.into(), error })?;
+        Ok(CodeObject { device: Arc::downgrade(&self.inner), module, version })
+    }
+
+    /// Returns the handlers of calls by ROCm's protocol, to which others can be added at any time. When the first kernel that
+    /// may call is looked up, services that have no handler then get those of hostcall: `printf` prints to the device's
+    /// standard streams, memory comes from the device's heap, and reports of the address sanitizer are lines of the standard
+    /// error. Functions are called by the numbers that [`Services::register_function`] gives.
+    ///
+    /// A handler does not wait for a launch that waits for it: nobody finds such circles, since calls do not say whose they
+    /// are. A stream that it drops goes on without it.
+    pub fn rocm_services(&self) -> &Services {
+        self.inner.hostcalls.services()
+    }
+
+    /// Returns what was counted of calls by ROCm's protocol.
+    pub fn rocm_statistics(&self) -> Statistics {
+        self.inner.hostcalls.statistics()
+    }
+}
+
+impl CodeObject {
+    /// Finds a kernel by the name of its symbol, without `.kd`. Names of C++ are mangled, unless the kernel is `extern "C"`.
+    ///
+    /// # Errors
+    /// When there is none, it prints to a buffer, takes an argument that launches cannot give, or what answers its calls does
+    /// not start.
+    pub fn kernel(&self, name: &str) -> Result<CodeObjectKernel, Error> {
+        let device = self.device.upgrade().ok_or(Error::Closed)?;
+        let code = self.module.kernel(name)?;
+        let code = code.ok_or_else(|| ImageError::NoKernel { kernel: name.to_owned() })?;
+        let parameters = code.parameters();
+        let (knows_parameters, parameters) = (parameters.is_some(), parameters.unwrap_or_default());
+        if parameters.takes_printf_buffer {
+            return Err(CodeObjectError::Buffered { kernel: name.to_owned() }.into());
+        }
+        if let Some((argument, what)) = parameters.special {
+            let hint = match what.contains("workgroup") {
+                true => {
+                    "declare the memory in the kernel, or in HIP take it as `extern __shared__`, whose size is \
+                     `Grid::workgroup_memory`"
+                }
+                false => "take the address of a buffer",
+            };
+            return Err(CodeObjectError::Argument { kernel: name.to_owned(), argument, what, hint }.into());
+        }
+        let mut hidden = HiddenParameters::default();
+        let mut serving = None;
+        if parameters.takes_hostcall_buffer || parameters.takes_heap {
+            let answers = device.hostcalls.serving(&device)?;
+            // A kernel that allocates asks the host for what it has not.
+            hidden.hostcall_buffer = answers.buffer(&device.core, self.version)?;
+            if parameters.takes_heap {
+                hidden.heap = answers.heap(&device.core)?;
+            }
+            serving = Some(answers);
+        }
+        let device = self.device.clone();
+        Ok(CodeObjectKernel {
+            device,
+            name: name.into(),
+            code,
+            parameters,
+            knows_parameters,
+            hidden,
+            serving,
+        })
+    }
+
+    /// Returns the bytes that a variable has now; `None` when there is no such variable.
+    ///
+    /// # Errors
+    /// When the device fails.
+    ///
+    /// # Safety
+    /// No kernel that runs writes the variable.
+    pub unsafe fn read_variable(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        let device = self.device.upgrade().ok_or(Error::Closed)?;
+        let Some(variable) = self.module.variable(name)? else { return Ok(None) };
+        let mut bytes = vec![0; variable.bytes];
+        // SAFETY: the module says that the variable lies there, and by the caller's promise nobody writes it.
+        unsafe { device.core.backend.read_now(variable.address, &mut bytes) }?;
+        Ok(Some(bytes))
+    }
+}
+
+impl CodeObjectKernel {
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what the kernel needs of the device, and what a launch may ask for.
+    pub fn limits(&self) -> KernelLimits {
+        self.code.limits()
+    }
+
+    /// Returns what the code object says of its parameters, or the driver of NVIDIA's. A driver before that of CUDA 12.4 says
+    /// nothing, and it is as if there were none; launches do not count arguments then.
+    pub fn parameters(&self) -> &KernelParameters {
+        &self.parameters
+    }
+
+    /// Puts a launch of the kernel on the stream. [`Grid::workgroup_memory`] is what the kernel gets besides what it declares,
+    /// its *dynamic* shared memory.
+    ///
+    /// # Errors
+    /// When grid or arguments do not fit, the kernel or a buffer is another device's, the stream captures, or the device was
+    /// closed. Nothing is launched then.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel takes, of its types, and for all lanes of the grid the kernel accesses no memory but
+    /// its own, that of its heap, and the buffers that it is given: it writes to none that is an [`KernelArgument::input`].
+    /// Its code is what the device executes without harm, as any code of the program; it was compiled with the version of ROCm's
+    /// protocol that its code object was loaded with, and uses neither synchronisation of several grids or devices nor queues
+    /// of its own.
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        grid: Grid,
+        arguments: &[KernelArgument],
+    ) -> Result<Launch, Error> {
+        let device = self.device.upgrade().ok_or(Error::Closed)?;
+        let core = &device.core;
+        stream.core().check_own(core, kernel_called(&self.name))?;
+        let kernel = || self.name.to_string();
+        stream.refuse_captured(|| GraphError::CodeObjectKernel { kernel: kernel() }, "launch")?;
+        let memory_bytes = grid.workgroup_memory_bytes;
+        let (properties, limits) = (core.backend.properties(), self.code.limits());
+        check_code(properties, &self.name, &limits, 0, &grid, memory_bytes)?;
+        if let Some(takes) = self.parameters.workgroup.filter(|takes| *takes != grid.workgroup_size) {
+            let given = grid.workgroup_size;
+            return Err(LaunchRefused::WorkgroupSize { kernel: kernel(), takes, given }.into());
+        }
+        let takes = self.parameters.bytes.len();
+        if self.knows_parameters && arguments.len() != takes {
+            let (kernel, given) = (kernel(), arguments.len());
+            return Err(LaunchRefused::ArgumentCount { kernel, takes, given }.into());
+        }
+        let (mut parts, mut raw) = (stream.queue().blank(), SmallVec::<[_; 2]>::new());
+        for (place, argument) in arguments.iter().enumerate() {
+            let takes = self.parameters.bytes.get(place).map(|bytes| *bytes as usize);
+            raw.extend(argument.pack(core, place, takes, &mut parts)?);
+        }
+        let Parts { kernel, workgroups, lanes, workgroup_bytes, hidden, values, runs_to_end, .. } =
+            &mut *parts;
+        (*kernel, *runs_to_end) = (Some(self.code.clone()), true);
+        (*workgroups, *lanes) = (grid.workgroups, grid.workgroup_size);
+        (*workgroup_bytes, *hidden) = (memory_bytes, self.hidden);
+        values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
+        let record = LaunchRecord { kernel: self.name.clone(), workgroups: grid.workgroups };
+        stream.queue().launch(self.name.clone(), parts, |parameters, sequence, words| {
+            let limit = LAUNCHES as usize;
+            let launch = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
+            let stop_at = words.stop_at().get();
+            for (at, params) in raw {
+                let params = ForeignRawParams { launch, stop_at, sequence, ..params };
+                parameters.set_at(at, &bytes_of_raw(&params));
+            }
+            Ok(launch)
+        })
+    }
+}

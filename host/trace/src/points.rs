@@ -1,0 +1,262 @@
+//! What trace points of a device's kernels say, on its way to the file.
+//!
+//! ```text
+//!  wave (kernel/device/src/trace.rs)     raw channel, DropNewest    .../device/raw/points.rs (host)       file
+//!  ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+//!  flags of the launch: traced? no: goes on
+//!  first use: TracePoints::register ──────────────────────────────────► Points: a number, a name ──► names
+//!  now and then: now_ns, clock_pair ──────────────────────────────────► DeviceClock: a line     ──► clock
+//!  time, head, values ─────────────────► page ────────────────────────► Drain: times on the line ──► points
+//! ```
+//!
+//! The lanes that came to a trace point together write one record, of the first of them. That lane ends a
+//! span, wherever the others go; so a lane's spans lie in each other. The end of a span has the begin's time,
+//! so that either says which span it is. A wave has the number of a trace point by a call, whose handler has
+//! put the name into the tracer's queue: so every record in the file is behind its name. Losses are the
+//! channel's (no wave waits for a trace), or the reader's if it meets what is no record; both are counted in
+//! front of the page. The thread that reads goes on only when the tracer's queue has room.
+
+use crate::clock::DeviceClock;
+use crate::queue::{Entry, PointsEntry};
+use crate::record::ClockPair;
+use crate::tracer::Source;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::trace::{PointHead, PointKind};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::sync::Arc;
+
+/// Most trace points of a device that get a number.
+const MOST_POINTS: usize = 1 << 14;
+
+/// A page of a raw channel, or the part of one that was written: records as [`hostcall_abi::trace`] has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PointsPage<'a> {
+    /// The launch.
+    pub launch: LaunchId,
+    /// The writer: the home slot of the wave.
+    pub slot: u32,
+    /// Linear index of the workgroup in its grid.
+    pub workgroup: u32,
+    /// Index of the wave in its workgroup.
+    pub wave: u32,
+    /// Records that were dropped before.
+    pub dropped: u64,
+    /// The records, with times by the device's clock.
+    pub words: &'a [u64],
+}
+
+/// How often two clocks that are one are read, of which the time counts that took the least.
+const LOOKS: usize = 32;
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    kind: PointKind,
+    tags: u64,
+    line: u32,
+    file: Arc<str>,
+    text: Arc<str>,
+}
+
+/// The trace points of a device: their numbers, and where its clock's times lie on the trace's time line.
+pub struct Points {
+    source: Source,
+    numbers: Mutex<HashMap<Key, u32>>,
+    clock: Mutex<DeviceClock>,
+}
+
+impl Points {
+    /// The trace points of the device with this source.
+    pub fn new(source: Source) -> Self {
+        Self { source, numbers: Mutex::default(), clock: Mutex::default() }
+    }
+
+    /// Returns the nanoseconds since the trace began.
+    pub fn now_ns(&self) -> u64 {
+        self.source.now_ns()
+    }
+
+    /// Returns a point's number, the same for the same point, and notes the point in the trace if it is new. `tags` are the
+    /// types of its values as [`hostcall_format::tags`] has them; the device's clock shows `device_ns` now. `None`
+    /// if there are too many points.
+    pub fn register(
+        &self,
+        kind: PointKind,
+        tags: u64,
+        line: u32,
+        device_ns: u64,
+        file: &str,
+        text: &str,
+    ) -> Option<u32> {
+        self.clock.lock().guess(device_ns, self.now_ns());
+        let mut numbers = self.numbers.lock();
+        let next = numbers.len();
+        let (file, text) = (Arc::<str>::from(file), Arc::<str>::from(text));
+        match numbers.entry(Key { kind, tags, line, file: file.clone(), text: text.clone() }) {
+            MapEntry::Occupied(there) => Some(*there.get()),
+            MapEntry::Vacant(_) if next >= MOST_POINTS => None,
+            MapEntry::Vacant(place) => {
+                let point = *place.insert(next as u32 + 1);
+                let source = self.source.number();
+                self.source.queue().push(Entry::NamedPoint { source, point, kind, tags, line, file, text });
+                Some(point)
+            }
+        }
+    }
+
+    /// Says that the device's clock is the host's, which `now_ns` reads: its times are then exact, and comparisons only check
+    /// that.
+    pub fn has_hosts_clock(&self, now_ns: impl Fn() -> u64) {
+        let looks = (0..LOOKS).map(|_| (now_ns(), self.now_ns(), now_ns()));
+        let best = looks.min_by_key(|(before_ns, _, after_ns)| after_ns.saturating_sub(*before_ns));
+        if let Some((before_ns, host_ns, after_ns)) = best {
+            self.clock.lock().set(before_ns, host_ns, after_ns);
+        }
+    }
+
+    /// Notes that the trace's time was `host_ns` at a moment between these two of the device's clock.
+    pub fn compare_clocks(&self, before_ns: u64, host_ns: u64, after_ns: u64) {
+        if let Some(compared) = self.clock.lock().compare(before_ns, host_ns, after_ns) {
+            let (device_ns, host_ns) = (compared.device_ns, compared.host_ns);
+            let (error_ns, off_ns, drift_ppb) = (compared.error_ns, compared.off_ns, compared.drift_ppb);
+            let source = self.source.number();
+            let pair = ClockPair { source, device_ns, host_ns, error_ns, off_ns, drift_ppb };
+            self.source.queue().push(Entry::Clock(pair));
+        }
+    }
+
+    /// Returns whether the tracer takes more pages now. Its queue is bounded; who has pages keeps them until then.
+    pub fn has_room(&self) -> bool {
+        self.source.queue().has_room()
+    }
+
+    /// Records a page. What is no record in it counts as one that was lost, and so does all that is behind it.
+    pub fn page(&self, page: &PointsPage<'_>) {
+        let (mut rest, mut lost) = (page.words, page.dropped);
+        let mut records = Vec::with_capacity(8 * rest.len());
+        let mut clock = self.clock.lock();
+        while !rest.is_empty() {
+            let taken = Self::put(&mut clock, rest, &mut records);
+            let Some(behind) = taken else {
+                lost = lost.saturating_add(1);
+                break;
+            };
+            rest = behind;
+        }
+        drop(clock);
+        let PointsPage { launch, slot, workgroup, wave, .. } = *page;
+        let source = self.source.number();
+        let points = PointsEntry { source, launch, slot, workgroup, wave, lost, records };
+        self.source.queue().push_points(points);
+    }
+
+    /// Appends the first record with its times on the trace's time line. Returns what is behind it.
+    fn put<'w>(clock: &mut DeviceClock, words: &'w [u64], to: &mut Vec<u8>) -> Option<&'w [u64]> {
+        let head = PointHead::of_word(*words.get(1)?)?;
+        let (record, rest) = words.split_at_checked(head.record_bytes() as usize / 8)?;
+        let at_ns = clock.place(record[0])?;
+        to.extend(at_ns.to_le_bytes());
+        to.extend(record[1].to_le_bytes());
+        let mut values = &record[2..];
+        if head.kind == PointKind::End {
+            // It is not later than the end, whatever the device says.
+            let began_ns = clock.place(record[2])?.min(at_ns);
+            to.extend(began_ns.to_le_bytes());
+            values = &values[1..];
+        }
+        values.iter().for_each(|word| to.extend(word.to_le_bytes()));
+        Some(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Event, Reader, Tracer};
+    use std::time::Duration;
+
+    fn head(kind: PointKind, point: u32, words: u32) -> u64 {
+        PointHead { kind, point, words, lanes: 32, first_lane: 1 }.to_word()
+    }
+
+    /// Calls that compare clocks take as long as the host takes to answer, which is nothing that times hang on.
+    #[test]
+    fn the_hosts_own_clock_is_not_bent() {
+        let tracer = Tracer::builder().writer(std::io::sink()).start().unwrap();
+        let points = Points::new(tracer.source("cpu", "hostcall"));
+        let far = 1 << 40;
+        points.has_hosts_clock(|| points.now_ns() + far);
+        let place = |device_ns| points.clock.lock().place(device_ns).unwrap();
+        let error_ns = place(far + 1_000_000).abs_diff(1_000_000);
+        for moment_ns in (2_000_000..100_000_000).step_by(1_000_000) {
+            points.compare_clocks(far + moment_ns, moment_ns + 900_000, far + moment_ns + 1_000_000);
+            assert_eq!(place(far + moment_ns + 500_000).abs_diff(moment_ns + 500_000), error_ns);
+        }
+        // A clock that turns out to be another one is compared as others are.
+        points.compare_clocks(far + 200_000_000, 900_000_000, far + 200_000_100);
+        points.compare_clocks(far + 900_000_000, 1_600_000_000, far + 900_000_100);
+        assert!(place(far + 2_000_000_000) > 2_020_000_000);
+    }
+
+    #[test]
+    fn records_are_read_back_with_times_of_the_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("points.trace");
+        let tracer = Tracer::builder().file(&file).unwrap().start().unwrap();
+        let points = Points::new(tracer.source("cpu", "hostcall"));
+        let register = |kind, tags, text| points.register(kind, tags, 7, 1000, "kernel.rs", text).unwrap();
+        let span = register(PointKind::Begin, 0, "step");
+        let event = register(PointKind::Event, 0x11, "{} of {:#x}");
+        assert_eq!(register(PointKind::Begin, 0, "step"), span);
+        // The device's clock is 10,000 ns behind.
+        points.compare_clocks(90_000, 100_100, 90_200);
+        let words = [
+            [100_000, head(PointKind::Begin, span, 0)].as_slice(),
+            &[100_500, head(PointKind::Event, event, 2), 3, 255],
+            &[101_000, head(PointKind::End, span, 1), 100_000, 0],
+            &[0, 0, 0, 0],
+        ]
+        .concat();
+        points.page(&PointsPage {
+            slot: 5,
+            workgroup: 2,
+            wave: 1,
+            dropped: 4,
+            words: &words,
+            ..PointsPage::default()
+        });
+        let summary = tracer.finish(Duration::from_secs(60));
+        assert_eq!(summary.lost_points, 5);
+        assert!(summary.lost().unwrap().starts_with("5 records of kernels"));
+
+        let mut names = crate::Names::default();
+        let (mut seen, mut lost, mut pairs) = (Vec::new(), 0, Vec::new());
+        for read in Reader::new(std::fs::File::open(&file).unwrap()).unwrap() {
+            let read = read.unwrap();
+            names.note(&read);
+            match read {
+                Event::Point(point) => seen.push(point),
+                Event::PointsLost { records, .. } => lost += records,
+                Event::Clock(pair) => pairs.push(pair),
+                Event::Damaged(_) | Event::Missing(_) => panic!("{read:?}"),
+                _ => {}
+            }
+        }
+        assert_eq!((lost, pairs.len(), pairs[0].within_ns()), (5, 1, 100));
+        let times: Vec<_> = seen.iter().map(|point| (point.kind, point.began_ns, point.at_ns)).collect();
+        let expected = [
+            (PointKind::Begin, 110_000, 110_000),
+            (PointKind::Event, 110_500, 110_500),
+            (PointKind::End, 110_000, 111_000),
+        ];
+        assert_eq!(times, expected);
+        assert!(seen.iter().all(|point| (point.slot, point.workgroup, point.wave) == (5, 2, 1)));
+        assert!(seen.iter().all(|point| (point.lanes, point.first_lane) == (32, 1)));
+        let mut text = Vec::new();
+        names.point(0, seen[1].point).unwrap().print(&seen[1], &mut text);
+        assert_eq!(String::from_utf8(text).unwrap(), "3 of 0xff");
+        let name = names.point(0, seen[0].point).unwrap();
+        assert_eq!((&*name.text, &*name.file, name.line), ("step", "kernel.rs", 7));
+    }
+}

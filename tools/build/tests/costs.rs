@@ -1,0 +1,104 @@
+//! The page of costs: its figures that no run makes are those of the report.
+//!
+//! `HOSTCALL_WRITE_COSTS=1 cargo test -p hostcall-build --test costs` writes them anew.
+
+use hostcall_build::{KernelReport, Request, Target, build, report};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// What the page says of a kernel of `programs/bench/src/costs.rs`: its name there, and what it does.
+const KERNELS: [(&str, &str); 15] = [
+    ("cost_nothing", "the loop alone"),
+    ("cost_index", "a checked index"),
+    ("cost_assert", "`assert!(i < count)`"),
+    ("cost_assert_text", "`assert!(.., \"{i} is not below {count}\")`"),
+    ("cost_panic", "`panic!(\"lane {} has come to {i}\", ..)`"),
+    ("cost_call", "a call without arguments"),
+    ("cost_call_words", "a call of seven words, one back"),
+    ("cost_call_bytes", "a call with bytes"),
+    ("cost_post", "a post of a word"),
+    ("cost_line", "`println!(\"a line\")`"),
+    ("cost_line_numbers", "`println!(\"{i} of {count}: {:.2}\", 0.25)`"),
+    ("cost_line_device", "`println!(\"{:?}\", Some(i))`"),
+    ("cost_span", "`span!`"),
+    ("cost_counter", "`counter!`"),
+    ("cost_event", "`event!(\"step {i}\")`"),
+];
+
+const TARGETS: [&str; 2] = ["sm_90", "gfx942"];
+
+/// Around the table.
+const MARKS: [&str; 2] = ["<!-- made by tools/build/tests/costs.rs -->\n", "<!-- until here -->\n"];
+
+/// A figure may be so much off: compilers of another version place things otherwise.
+fn is_near(said: u64, is: u64) -> bool {
+    said.abs_diff(is) <= 4.max(is / 8)
+}
+
+/// What a target's compiler makes of each kernel: registers, stack and bytes of code.
+fn figures(name: &str) -> Vec<[u64; 3]> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page");
+    let target = Target::parse(name).expect("a target");
+    // Where `device_code` builds, so that `core` is compiled once for both; apart, because Cargo builds in a folder one after
+    // the other.
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/target");
+    let folder = if name == "gfx942" { shared } else { shared.join(name) };
+    let request = Request::new(package, target).target_dir(folder).quiet();
+    let image = build(&request).unwrap_or_else(|error| panic!("{error}"));
+    let report = report(&request, &image).unwrap_or_else(|error| panic!("{error}"));
+    let of = |name: &str| {
+        let kernel: &KernelReport =
+            report.kernels.iter().find(|kernel| kernel.name == name).expect("the kernel");
+        [kernel.registers.into(), kernel.stack_bytes, kernel.code_bytes]
+    };
+    KERNELS.iter().map(|(name, _)| of(name)).collect()
+}
+
+fn table(figures: &[Vec<[u64; 3]>]) -> String {
+    let mut text = String::from("| in a kernel |");
+    for target in TARGETS {
+        write!(text, " {target}: registers | stack | code |").expect("a string takes it");
+    }
+    text.push_str("\n|---|---|---|---|---|---|---|\n");
+    for (at, (_, what)) in KERNELS.iter().enumerate() {
+        write!(text, "| {what} |").expect("a string takes it");
+        for of_target in figures {
+            let [registers, stack, code] = of_target[at];
+            write!(text, " {registers} | {stack} | {code} |").expect("a string takes it");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The numbers of the table's lines.
+fn numbers(table: &str) -> Vec<Vec<u64>> {
+    let cells = |line: &str| line.rsplit('|').filter_map(|cell| cell.trim().parse().ok()).take(6).collect();
+    table.lines().skip(2).map(cells).collect()
+}
+
+#[test]
+fn the_page_has_what_the_report_says() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/costs.md");
+    let page = fs::read_to_string(&file).expect("the page");
+    let (before, rest) = page.split_once(MARKS[0]).expect("where the table begins");
+    let (said, after) = rest.split_once(MARKS[1]).expect("where the table ends");
+    let is = std::thread::scope(|scope| {
+        let threads = TARGETS.map(|target| scope.spawn(move || figures(target)));
+        table(&threads.map(|thread| thread.join().expect("the package is built")))
+    });
+    if std::env::var_os("HOSTCALL_WRITE_COSTS").is_some() {
+        fs::write(&file, format!("{before}{}{is}{}{after}", MARKS[0], MARKS[1])).expect("the page");
+        return;
+    }
+    let (said, now) = (numbers(said), numbers(&is));
+    assert_eq!(now.iter().map(Vec::len).collect::<Vec<_>>(), [6; KERNELS.len()]);
+    let near = |(said, is): (&Vec<u64>, &Vec<u64>)| {
+        said.len() == is.len() && said.iter().zip(is).all(|(said, is)| is_near(*said, *is))
+    };
+    assert!(
+        said.len() == now.len() && said.iter().zip(&now).all(near),
+        "HOSTCALL_WRITE_COSTS=1 cargo test -p hostcall-build --test costs writes\n{is}"
+    );
+}
