@@ -9,7 +9,7 @@ use crate::{trap, watch};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -66,7 +66,6 @@ impl Executor {
             queue: Apart(Mutex::new(queue)),
             lent: Arc::default(),
             lends: AtomicBool::new(false),
-            helper: OnceLock::new(),
             images: Images::default(),
             wake: Condvar::new(),
             vacancy: Condvar::new(),
@@ -119,13 +118,6 @@ impl Executor {
     pub fn lent_memory(&self) -> Arc<LentMemory> {
         self.shared.lends.store(true, Ordering::Relaxed);
         Arc::clone(&self.shared.lent)
-    }
-
-    /// Has threads whose lanes all wait call `help`, which does a piece of what lanes may be waiting for and returns whether
-    /// there was one. It must wait for nothing, and a panic of it is caught and forgotten. Only the first such function counts.
-    pub fn set_helper(&self, help: impl Fn() -> bool + Send + Sync + 'static) {
-        // A second one is dropped, as documented.
-        let _ = self.shared.helper.set(Box::new(help));
     }
 
     /// The configuration that it was made with.
@@ -181,9 +173,6 @@ impl Drop for Executor {
     }
 }
 
-/// Does a piece of what lanes may be waiting for. Returns whether there was one.
-pub(crate) type Helper = Box<dyn Fn() -> bool + Send + Sync>;
-
 /// What the threads of an executor, its handles and its cancellers share.
 pub(crate) struct Shared {
     pub config: Config,
@@ -199,8 +188,6 @@ pub(crate) struct Shared {
     pub lent: Arc<LentMemory>,
     /// Whether somebody has what lanes lend.
     pub lends: AtomicBool,
-    /// Called by threads whose lanes all wait.
-    pub helper: OnceLock<Helper>,
     queue: Apart<Mutex<Queue>>,
     images: Images,
     wake: Condvar,
@@ -292,15 +279,6 @@ impl Shared {
     pub fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics halfway through a change of the queue.
         self.queue.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does a piece of what lanes may be waiting for. Returns whether there was one.
-    pub fn help(&self) -> bool {
-        let mut helped = false;
-        if let Some(help) = self.helper.get() {
-            quietly(|| helped = help());
-        }
-        helped
     }
 
     /// Wakes every thread and makes it look round.

@@ -1,9 +1,9 @@
-//! Memory that lanes lend to the host while they wait for its answer: the host reads and writes it in place.
+//! Memory that lanes lend to the host while they wait for its answer: the host copies from there and to there.
 //!
 //! ```text
-//!  lane                       executor                    host (consumer, worker or helper)
+//!  lane                       executor                    host (consumer or worker)
 //!  lend(buffer) ────────────► a cell, its turn: a number
-//!  number in the message ───────────────────────────────► lent? locks the cell, preadv2 into it
+//!  number in the message ───────────────────────────────► lent? locks the cell, copies
 //!  waits                                                  answers REPLY_IS_THERE
 //!  take_back(number) ───────► waits for the lock
 //! ```
@@ -12,11 +12,10 @@
 //! So a lane lends by an operation of the executor, which gives it a number; the channel carries the number,
 //! and it is looked up here. What no lane lends at that moment is not accessed, nor more of it than was lent.
 //! The lane takes its memory back when it has its answer or leaves without one, and the executor does so for
-//! a lane that is ended by force; both wait for the cell's lock. So the thread that fills the memory needs no
-//! other order with deadlines and cancellations. What it calls meanwhile waits for nothing.
+//! a lane that is ended by force; both wait for the cell's lock. So the thread that copies needs no other order with
+//! deadlines and cancellations.
 
 use hostcall_abi::word::ReplyAt;
-use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bits of an address that say where in what was lent: lanes lend less than 128 MiB at a time.
@@ -147,18 +146,11 @@ impl LentMemory {
 
     /// Copies bytes to what a lane lends at `address`. Returns whether a lane lends as many there, to be written.
     pub fn write(&self, address: u64, bytes: &[u8]) -> bool {
-        self.fill(address, bytes.len(), &mut |lent| lent.copy_from_slice(bytes))
-    }
-
-    /// Has `fill` write to `len` bytes of what a lane lends at `address`. Returns whether a lane lends as many there, to be
-    /// written; else `fill` was not called. The lane does not go on before `fill` has returned, whatever becomes of its
-    /// launch: `fill` must wait for nothing.
-    pub fn fill(&self, address: u64, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        let filled = self.with(address, len, true, |start| {
-            // SAFETY: LENT: as many initialised bytes lie there, which nobody else accesses while this runs.
-            fill(unsafe { slice::from_raw_parts_mut(start, len) });
+        let copied = self.with(address, bytes.len(), true, |start| {
+            // SAFETY: LENT: as many bytes lie there, which nobody else accesses while this runs; `bytes` are the caller's.
+            unsafe { start.copy_from(bytes.as_ptr(), bytes.len()) }
         });
-        filled.is_some()
+        copied.is_some()
     }
 }
 
@@ -221,10 +213,11 @@ mod tests {
         let (begun, is_filled) = (AtomicBool::new(false), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
-                memory.fill(at, 8, &mut |lent| {
+                memory.with(at, 8, true, |start| {
                     begun.store(true, Ordering::Release);
                     thread::sleep(Duration::from_millis(20));
-                    lent.fill(5);
+                    // SAFETY: LENT: as many bytes lie there.
+                    unsafe { start.write_bytes(5, 8) };
                     is_filled.store(true, Ordering::Release);
                 })
             });

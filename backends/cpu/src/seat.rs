@@ -245,7 +245,7 @@ impl Seat {
             self.retire();
             hungry |= self.groups.borrow().len() < before;
 
-            if hungry || self.progress.get() || shared.help() {
+            if hungry || self.progress.get() {
                 idle = Idle::default();
             } else {
                 let sleep = idle.round();

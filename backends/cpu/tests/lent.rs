@@ -1,4 +1,4 @@
-//! Memory that lanes lend to the host, threads that help, and stacks that lanes have one after the other.
+//! Memory that lanes lend to the host, and stacks that lanes have one after the other.
 
 mod common;
 use common::*;
@@ -80,25 +80,6 @@ fn nobody_writes_what_a_lane_lent_that_was_ended() {
     assert_eq!(launch.wait(LONG).expect("the launch ends"), Err(LaunchError::Cancelled));
     assert!(!memory.write(address, &[2]));
     assert_works(&executor);
-}
-
-#[test]
-fn threads_whose_lanes_wait_help() {
-    unsafe extern "C" fn wait(lane: *mut CpuLane, arguments: *const u8) -> u32 {
-        // SAFETY: launched with a flag.
-        let kernel = unsafe { Kernel::<AtomicBool>::new(lane, arguments) };
-        kernel.wait(kernel.data);
-        ENTRY_DONE
-    }
-    let executor = executor(|config| config.threads = 1);
-    let (flag, tried) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
-    let helped = flag.clone();
-    executor.set_helper(move || {
-        // The first look finds nothing to do, and ends in a panic.
-        assert!(tried.swap(true, SeqCst), "nothing to do yet");
-        !helped.swap(true, SeqCst)
-    });
-    run(&executor, wait, &flag, params([2, 1, 1], [40, 1, 1])).expect("somebody sets the flag");
 }
 
 /// Where each lane's stack is, before and after a barrier if there is one.

@@ -83,19 +83,6 @@ pub trait Reply {
         self.bytes(&bytes[..filled])?;
         Ok(filled)
     }
-    /// Does what [`Reply::fill`] does, with a `fill` that waits for nothing. Nothing is appended where it returns `None`.
-    fn fill_at_once(
-        &mut self,
-        room: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
-    ) -> Result<Option<usize>, CallError> {
-        let mut filled = None;
-        self.fill(room, &mut |bytes| {
-            filled = fill(bytes);
-            filled.unwrap_or(0)
-        })?;
-        Ok(filled.map(|filled| filled.min(room)))
-    }
 }
 
 /// The host's end of an `&mut [u8]` parameter: a handler pushes what the device shall find in its slice.
@@ -147,25 +134,6 @@ impl<'a> Output<'a> {
         self.capacity -= filled.min(self.capacity);
         Ok(result)
     }
-
-    /// Does what [`Output::fill`] does, with a `fill` that waits for nothing and returns `None`, so that nothing is appended,
-    /// where it would have to. On devices whose memory the host reaches, such as the software device, it writes into the
-    /// caller's slice itself: nobody copies the bytes again, and the caller does not go on before it has returned. What was
-    /// written there stays, whatever becomes of the call.
-    ///
-    /// # Errors
-    /// As for [`Output::fill`].
-    pub fn fill_at_once(
-        &mut self,
-        room: usize,
-        fill: impl FnOnce(&mut [u8]) -> Option<usize>,
-    ) -> Result<Option<usize>, CallError> {
-        let mut fill = Some(fill);
-        let mut once = |bytes: &mut [u8]| fill.take().and_then(|fill| fill(bytes));
-        let filled = self.reply.fill_at_once(room.min(self.capacity), &mut once)?;
-        self.capacity -= filled.unwrap_or(0).min(self.capacity);
-        Ok(filled)
-    }
 }
 
 /// A set of methods with their handler. `#[service]` makes one from a trait.
@@ -200,21 +168,6 @@ pub trait Service: Send + Sync + 'static {
     /// worker threads are handled one after the other, and whoever handles one waits for none. For what the system does one
     /// after the other in any case, such as writing to a file. A panic is no turn.
     fn turn(&self, _method: usize, _request: Request<'_>) -> Option<u64> {
-        None
-    }
-    /// Returns whether [`Service::call_at_once`] may handle calls of method `method`.
-    fn may_call_at_once(&self, _method: usize) -> bool {
-        false
-    }
-    /// Handles a call of method `method` as [`Service::call`] would, if that waits for nothing and takes microseconds.
-    /// Returns `None` where it would; then the call goes to a worker thread, whatever was put into `reply`. Asked for handlers
-    /// that may wait, on devices whose threads help with what their lanes wait for: the software device.
-    fn call_at_once(
-        &self,
-        _method: usize,
-        _request: Request<'_>,
-        _reply: &mut dyn Reply,
-    ) -> Option<Result<(), CallError>> {
         None
     }
     /// Returns whether a call of method `method` would wait for something now. Asked before calls whose arguments or

@@ -56,9 +56,6 @@ unsafe impl Backend for Counting {
     fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
         self.inner.copy_from_lane(from, bytes)
     }
-    fn fill_lane(&self, to: DeviceAddress, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        self.inner.fill_lane(to, bytes, fill)
-    }
     fn has_helpers(&self) -> bool {
         self.inner.has_helpers()
     }

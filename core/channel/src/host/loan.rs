@@ -28,13 +28,6 @@ pub trait LoanMemory: Send + Sync + 'static {
         false
     }
 
-    /// Has `fill` write to as many bytes at `address`, where a lane that waits says that it has so many bytes of its device's
-    /// memory, if the host's processor reaches that. Returns `false`, and has not called `fill`, when that cannot be. The
-    /// lane does not go on before `fill` has returned, which must wait for nothing.
-    fn fill_lane(&self, _address: u64, _bytes: usize, _fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        false
-    }
-
     /// Copies `bytes` to `address`, where a lane that waits says that it has as many bytes of the device's memory. Returns
     /// `false` when that cannot be, or the lane reads them faster itself; nothing but those bytes was changed then.
     fn copy_to_lane(&self, _bytes: &[u8], _address: u64) -> bool {

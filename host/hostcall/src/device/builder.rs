@@ -257,7 +257,6 @@ impl DeviceBuilder {
         let opened = Arc::<OnceLock<Weak<Inner>>>::default();
         let server = self.server_of(&core, region, &builtins, source, points.as_ref(), opened.clone());
         let server = Arc::new(server.start()?);
-        backend.set_helper(Box::new(server.helper()));
         let points = match (&traced, points_memory, points) {
             (Some(traced), Some(memory), Some(points)) => {
                 Some(TracedPoints::start(&core, &server, memory, layout.home_slots, points, &traced.tracer)?)
@@ -339,7 +338,6 @@ impl DeviceBuilder {
             .token(core.id())
             .on_thread(move || entered.enter_thread())
             .reliable_hints(backend.has_reliable_hints())
-            .helpers(backend.has_helpers())
             .on_fault(move |launch, _| {
                 // A launch that cannot go on is ended on the device too.
                 if let Some(device) = opened.get().and_then(Weak::upgrade) {
@@ -530,10 +528,6 @@ impl LoanMemory for PinnedLoans {
             ));
         }
         is_read
-    }
-
-    fn fill_lane(&self, address: u64, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        self.backend.fill_lane(DeviceAddress::new(address), bytes, fill)
     }
 
     fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {

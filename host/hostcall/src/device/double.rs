@@ -132,10 +132,6 @@ unsafe impl Backend for Double {
         self.cpu.copy_to_lane(to, bytes)
     }
 
-    fn fill_lane(&self, to: DeviceAddress, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        self.cpu.fill_lane(to, bytes, fill)
-    }
-
     fn native_kernel(&self, entry: Entry) -> Option<Arc<dyn Kernel>> {
         self.cpu.native_kernel(entry)
     }

@@ -94,11 +94,6 @@ impl LoanPool {
         self.memory.copy_from_lane(address, bytes)
     }
 
-    /// Has bytes written where a lane that waits wants them, see [`LoanMemory::fill_lane`].
-    pub fn fill_lane(&self, address: u64, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        self.memory.fill_lane(address, bytes, fill)
-    }
-
     /// Copies bytes to where a lane that waits wants them, see [`LoanMemory::copy_to_lane`].
     pub fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {
         self.memory.copy_to_lane(bytes, address)

@@ -52,7 +52,6 @@ pub struct ServerBuilder {
     messages_limit: usize,
     spin: Duration,
     reliable_hints: bool,
-    has_helpers: bool,
     settings: Settings,
     on_fault: Vec<OnFault>,
     on_answer: Box<dyn Fn() + Send + Sync>,
@@ -71,7 +70,6 @@ impl ServerBuilder {
             messages_limit: 1 << 30,
             spin: Duration::from_micros(50),
             reliable_hints: false,
-            has_helpers: false,
             settings: Settings::default(),
             on_fault: Vec::new(),
             on_answer: Box::new(|| ()),
@@ -209,14 +207,6 @@ impl ServerBuilder {
         self
     }
 
-    /// Says that threads of the device help with what their lanes wait for, by calling [`Server::helper`] when they have
-    /// nothing else to do. Then calls that may be answered without waiting, such as reads of files that are in memory, are
-    /// answered by these threads and the consumers'. Default: not.
-    pub fn helpers(mut self, helpers: bool) -> Self {
-        self.has_helpers = helpers;
-        self
-    }
-
     /// Names the device whose kernels call, in what is told of them ([`Waiting`],
     /// [`HandlerPanic`](crate::HandlerPanic)). Default: it has no name there.
     pub fn device(mut self, name: &str) -> Self {
@@ -319,8 +309,6 @@ impl ServerBuilder {
             trace: self.trace,
             spin: self.spin,
             turns: Turns::default(),
-            at_once: Arc::default(),
-            has_helpers: self.has_helpers,
             reliable_hints: self.reliable_hints,
             statistics: Counters::new(self.consumers),
             messages: Messages::new(

@@ -1,9 +1,8 @@
 //! Packets of calls with bytes: what a consumer does with them, and where their replies are put.
 
-use super::at_once::Job;
 use super::dispatch::{launch_of, record, start};
 use super::inline::Inline;
-use super::job::{LaneCall, LaneCalls};
+use super::job::LaneCall;
 use super::messages::{LaneKey, Message, Messages};
 use super::registry::{Entry, Kind};
 use super::reply::{ByteReply, Filling, ReplyBytes, ReplyPlace};
@@ -211,31 +210,7 @@ fn later(
         let place = if call.is_ok() { lane.reply_place() } else { ReplyPlace::default() };
         (call, place)
     });
-    let mut calls: LaneCalls = calls.collect();
-    if may_call_at_once(shared, entry) && calls.len() == 1 && calls[0].0.as_ref().is_ok_and(is_there_whole) {
-        let Some((Ok(call), place)) = calls.pop() else { unreachable!("it was looked at") };
-        let (launch, recording) = (launch_of(batch, 0), record(shared, batch, 0));
-        let answer = scanner.detach(&shared.memory, batch.answer(0));
-        let (shared, entry) = (shared.clone(), entry.clone());
-        let job = Job { entry, answer, launch, call, place, recording, shared };
-        return job.shared.clone().at_once.push(job);
-    }
-    start(shared, entry, scanner, batch, 0, calls);
-}
-
-/// Returns whether handlers of a method may answer at once although others of its service wait.
-fn may_call_at_once(shared: &Shared, entry: &Entry) -> bool {
-    match &entry.service.kind {
-        Kind::Inline(service) | Kind::Blocking(service) => {
-            shared.has_helpers && catch(|| service.may_call_at_once(entry.index)) == Ok(true)
-        }
-        Kind::Async(_) => false,
-    }
-}
-
-/// Returns whether a request needs nothing to be read any more.
-fn is_there_whole(call: &LaneCall) -> bool {
-    call.unread.as_ref().is_none_or(|unread| unread.bytes == 0)
+    start(shared, entry, scanner, batch, 0, calls.collect());
 }
 
 /// Runs the handler of a method for one lane, whose reply may go to `place`. Returns the reply. A panic becomes an error.
@@ -275,8 +250,7 @@ pub(crate) fn put(
         let inline = &mut line[1..answer.result_words().clamp(1, MAX_WORDS)];
         let ByteReply { words, bytes } = reply;
         let bytes_at = reply_bytes_at(words.len());
-        let is_there = matches!(bytes, ReplyBytes::There(_));
-        if total <= size_of_val(inline) && !is_there {
+        if total <= size_of_val(inline) {
             let (of_words, of_bytes) = inline.split_at_mut(words.len());
             of_words.copy_from_slice(&words);
             for (to, chunk) in of_bytes.iter_mut().zip(bytes.as_slice().chunks(8)) {
@@ -294,10 +268,6 @@ pub(crate) fn put(
                 return Err(CallError::Malformed);
             }
             answer.write_bytes(region, area, rank, 0, &words);
-        }
-        if is_there {
-            line[0] |= REPLY_IS_THERE;
-            return Ok(line);
         }
         let key = (answer.slot(), caller.lane);
         // A lane of a launch that is over may have left without its answer.

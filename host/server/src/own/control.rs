@@ -156,15 +156,6 @@ impl Server {
         move |launch| shared.upgrade().is_some_and(|shared| shared.launches.is_known(launch))
     }
 
-    /// Returns a function that answers a call which waits, if there is one that may be answered at once, and says whether there
-    /// was one. It is for threads of the device, see [`ServerBuilder::helpers`]. It does not keep the server.
-    ///
-    /// [`ServerBuilder::helpers`]: crate::ServerBuilder::helpers
-    pub fn helper(&self) -> impl Fn() -> bool + Send + Sync + use<> {
-        let at_once = self.shared.at_once.clone();
-        move || at_once.run_next()
-    }
-
     /// Returns a function that says of a caller which kernel its launch is of, and where in the grid its wave is, as far as
     /// that is known. It does not keep the server.
     pub fn knows_place(&self) -> impl Fn(Caller) -> (Arc<str>, Option<WavePlace>) + Send + Sync + use<> {

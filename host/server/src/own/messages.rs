@@ -278,13 +278,6 @@ impl Messages {
         Ok(Fetched::Copied(fetched))
     }
 
-    /// Has `fill` write to as many bytes where a lane, which waits for its answer, wants its reply: at `at`, if that is not 0.
-    /// Returns `false`, and has not called `fill`, when that cannot be. The lane does not go on meanwhile.
-    pub fn fill_lane(&self, at: u64, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        let is_over = self.is_over.read();
-        at != 0 && !*is_over && self.loans.fill_lane(at, bytes, fill)
-    }
-
     /// Puts the bytes of a reply where its lane, which waits for its answer, wants them: at
     /// `at`, if that is not 0. `lanes` of its packet wait, each for as much. Returns `false` when the lane has to read them itself.
     pub fn copy_to_lane(&self, bytes: &[u8], at: u64, lanes: u32) -> bool {

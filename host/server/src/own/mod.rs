@@ -5,8 +5,7 @@
 //! `bytes` does the same for calls with bytes; `messages` puts such messages together, `reply` has where handlers put such replies.
 //! `posts` has the queues of posts to handlers that may wait.
 //!
-//! What else a call may meet: `at_once` answers it without a worker thread, `turns` has it wait for another
-//! one, and `unfinished` keeps it until all of its words have come. `inline` says what handlers consumers
+//! What else a call may meet: `turns` has it wait for another one, and `unfinished` keeps it until all of its words have come. `inline` says what handlers consumers
 //! run. `launches` knows whose calls are answered; `builder` starts a server, `control` steers and stops it,
 //! `registration` registers services while it runs, and `shared` is what all of its threads have.
 //!
@@ -38,8 +37,7 @@
 //!    at again. Then the device is told (`on_answer`), and the consumer is woken: the wave may have rung
 //!    again before the bit was cleared.
 //!
-//! A call that is answered at once (`at_once`) skips the watch, and a call that waits for its turn (`turns`)
-//! stays a job whose deadline counts.
+//! A call that waits for its turn (`turns`) stays a job whose deadline counts.
 //!
 //! # What never happens on these threads
 //! A consumer waits for no handler, writer or kernel. Posts to handlers that may wait, and output, go through
@@ -48,7 +46,6 @@
 //! theirs. A thread that dies all the same stops the server with an error. A handler that waits for the
 //! kernel that waits for it (`synchronize`, a buffer's `read`) gets an error that names both.
 
-mod at_once;
 mod builder;
 mod bytes;
 mod consumer;

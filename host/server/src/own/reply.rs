@@ -42,28 +42,22 @@ pub(crate) enum ReplyBytes {
     Few(Vec<u8>),
     /// The first `filled` bytes of a loan.
     Many { loan: HeldLoan, filled: usize },
-    /// So many, which are where the lane wants them.
-    There(usize),
 }
 
 impl ReplyBytes {
     pub fn len(&self) -> usize {
-        match self {
-            Self::There(bytes) => *bytes,
-            _ => self.as_slice().len(),
-        }
+        self.as_slice().len()
     }
 
-    /// The bytes, but for those that the lane has.
+    /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Self::Few(bytes) => bytes,
             Self::Many { loan, filled } => &loan.bytes()[..*filled],
-            Self::There(_) => &[],
         }
     }
 
-    /// Returns a loan with the bytes, which the lane has not.
+    /// Returns a loan with the bytes.
     ///
     /// # Errors
     /// [`CallError::Busy`] when there is no memory for it.
@@ -83,8 +77,6 @@ pub(crate) struct Filling<'a> {
     capacity: usize,
     /// Most bytes of [`ReplyBytes::Few`].
     most_few: usize,
-    /// Where the caller wants them in its device's memory; 0 if nowhere.
-    wanted_at: u64,
 }
 
 impl<'a> Filling<'a> {
@@ -94,7 +86,6 @@ impl<'a> Filling<'a> {
             reply: ByteReply { words: SmallVec::new(), bytes: ReplyBytes::Few(Vec::new()) },
             capacity,
             most_few: MOST_FEW_BYTES.min(place.share).min(capacity),
-            wanted_at: place.wanted_at.address(),
         }
     }
 
@@ -125,42 +116,12 @@ impl<'a> Filling<'a> {
     }
 }
 
-impl Filling<'_> {
-    /// Has `fill` append to what is where the lane wants it, and say how many bytes it wrote. Returns `None` when nothing was
-    /// appended: the lane has no such place, or has too little room there, or `fill` returned `None`.
-    fn fill_there(&mut self, room: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> Option<usize> {
-        let before = self.reply.bytes.len();
-        before.checked_add(room).filter(|needed| *needed <= self.capacity)?;
-        let mut written = None;
-        let at = if self.wanted_at == 0 { 0 } else { self.wanted_at + before as u64 };
-        self.messages.fill_lane(at, room, &mut |lent| written = fill(lent).map(|more| more.min(room)));
-        self.reply.bytes = ReplyBytes::There(before + written?);
-        written
-    }
-
-    /// Appends to what is where the lane wants it.
-    fn append_there(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        if self.reply.bytes.len() + bytes.len() > self.capacity {
-            return Err(CallError::TooLarge);
-        }
-        let copy = &mut |lent: &mut [u8]| {
-            lent.copy_from_slice(bytes);
-            Some(bytes.len())
-        };
-        // The lane may be gone, so that nobody waits for the rest.
-        self.fill_there(bytes.len(), copy).map(|_| ()).ok_or(CallError::Cancelled)
-    }
-}
-
 impl Reply for Filling<'_> {
     fn words(&mut self, words: &[u64]) {
         self.reply.words = SmallVec::from_slice(words);
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        if let ReplyBytes::There(_) = self.reply.bytes {
-            return self.append_there(bytes);
-        }
         if let ReplyBytes::Few(few) = &mut self.reply.bytes
             && few.len() + bytes.len() <= self.most_few
         {
@@ -178,11 +139,6 @@ impl Reply for Filling<'_> {
         if room > self.capacity.saturating_sub(self.reply.bytes.len()) {
             return Err(CallError::TooLarge);
         }
-        if let ReplyBytes::There(_) = self.reply.bytes {
-            let mut bytes = vec![0; room];
-            let written = fill(&mut bytes).min(room);
-            return self.append_there(&bytes[..written]).map(|()| written);
-        }
         if let ReplyBytes::Few(few) = &mut self.reply.bytes
             && few.len() + room <= self.most_few
         {
@@ -196,30 +152,6 @@ impl Reply for Filling<'_> {
         let written = fill(bytes).min(room);
         *filled += written;
         Ok(written)
-    }
-
-    fn fill_at_once(
-        &mut self,
-        room: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
-    ) -> Result<Option<usize>, CallError> {
-        let is_empty = matches!(&self.reply.bytes, ReplyBytes::Few(few) if few.is_empty());
-        if self.wanted_at != 0 && (is_empty || matches!(self.reply.bytes, ReplyBytes::There(_))) {
-            let mut was_filled = false;
-            let written = self.fill_there(room, &mut |lent| {
-                was_filled = true;
-                fill(lent)
-            });
-            if was_filled {
-                return Ok(written);
-            }
-        }
-        let mut written = None;
-        self.fill(room, &mut |bytes| {
-            written = fill(bytes);
-            written.unwrap_or(0)
-        })?;
-        Ok(written.map(|written| written.min(room)))
     }
 }
 
@@ -235,17 +167,12 @@ mod tests {
     fn room_that_the_caller_does_not_take_is_refused_before_there_is_memory_for_it() {
         let messages = Messages::new(Budget::new(1 << 20, 1 << 16), LoanPool::new(Box::new(ProcessLoans)), 8);
         let place = ReplyPlace { share: 64, ..ReplyPlace::default() };
-        for kept in [ReplyBytes::Few(vec![1, 2]), ReplyBytes::There(2)] {
-            let mut filling = Filling::new(&messages, 10, place);
-            filling.reply.bytes = kept;
-            for room in [9, 1 << 45, usize::MAX - 1, usize::MAX] {
-                let filled = filling.fill(room, &mut |_| unreachable!("there is no room"));
-                assert_eq!(filled, Err(CallError::TooLarge), "{room}");
-            }
-            assert_eq!(filling.finish().bytes.len(), 2);
-        }
         let mut filling = Filling::new(&messages, 10, place);
         filling.bytes(&[1, 2]).unwrap();
+        for room in [9, 1 << 45, usize::MAX - 1, usize::MAX] {
+            let filled = filling.fill(room, &mut |_| unreachable!("there is no room"));
+            assert_eq!(filled, Err(CallError::TooLarge), "{room}");
+        }
         assert_eq!(filling.fill(8, &mut |bytes| bytes.len() + 1), Ok(8));
         assert_eq!(filling.fill(1, &mut |_| 1), Err(CallError::TooLarge));
     }

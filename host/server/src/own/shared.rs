@@ -1,6 +1,5 @@
 //! What a server's threads share.
 
-use super::at_once::AtOnce;
 use super::inline::{Inline, InlineCall};
 use super::launches::{CancelReason, LaunchRecord, Launches};
 use super::messages::Messages;
@@ -105,10 +104,6 @@ pub(crate) struct Shared {
     pub spin: Duration,
     /// Calls that are handled one after the other.
     pub turns: Turns,
-    /// Calls that may be answered without waiting.
-    pub at_once: Arc<AtOnce>,
-    /// Whether somebody helps with these.
-    pub has_helpers: bool,
     /// Whoever rings while the header says that consumers sleep calls [`Shared::wake`].
     pub reliable_hints: bool,
     pub statistics: Counters,

@@ -75,7 +75,7 @@ impl Builtins {
             Handler::inline(device::Clock::serve(clock::HostClock)),
             Handler::inline(device::Environment::serve(SharedHandler(self.environment.clone()))),
             Handler::inline(device::Heap::serve(heap::HeapService(self.heap.clone()))),
-            Handler::blocking(files::QuickFiles::serve(self.files.clone())).on(Threads::Builtins),
+            Handler::blocking(files::FilesInTurn::serve(self.files.clone())).on(Threads::Builtins),
             Handler::blocking(device::Folders::serve(SharedHandler(self.files.clone())))
                 .on(Threads::Builtins),
             Handler::blocking(device::Stdin::serve(SharedHandler(self.stdio.clone()))).on(Threads::Input),

@@ -136,18 +136,6 @@ unsafe impl Backend for Cpu {
         self.lent.write(to.get(), bytes)
     }
 
-    fn fill_lane(&self, to: DeviceAddress, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        self.lent.fill(to.get(), bytes, fill)
-    }
-
-    fn has_helpers(&self) -> bool {
-        true
-    }
-
-    fn set_helper(&self, help: Box<dyn Fn() -> bool + Send + Sync>) {
-        self.executor.set_helper(help);
-    }
-
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {
         let memory =
             CpuMemory::aligned(usize::try_from(bytes).ok()?, usize::try_from(align).ok()?.max(16)).ok()?;

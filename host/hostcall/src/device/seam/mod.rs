@@ -316,30 +316,12 @@ pub unsafe trait Backend: Send + Sync + 'static {
     ///
     /// Lanes of GPUs lend each message of 4 KiB and more that is one slice in global memory, so a backend for one has to
     /// implement this. Lanes of the software device lend by numbers, once [`Executor::lent_memory`] was called, which is what
-    /// this and [`Backend::fill_lane`] read and write then; a backend that leaves both away gets such messages in packets.
+    /// this and [`Backend::copy_to_lane`] read and write then; a backend that leaves both away gets such messages in packets.
     ///
     /// [`Executor::lent_memory`]: https://docs.rs/hostcall-softdev/latest/hostcall_softdev/struct.Executor.html
     fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
         let _ = (from, bytes);
         false
-    }
-
-    /// Has `fill` write where a lane says that it waits for so many bytes. Returns `false`, and has not called `fill`, when the
-    /// host's processor does not reach that. The lane does not go on before `fill` has returned, which waits for nothing.
-    fn fill_lane(&self, to: DeviceAddress, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        let _ = (to, bytes, fill);
-        false
-    }
-
-    /// Whether threads of the device call what [`Backend::set_helper`] gives them.
-    fn has_helpers(&self) -> bool {
-        false
-    }
-
-    /// Has threads of the device that have nothing to do call `help`, which does a piece of what lanes wait for without
-    /// waiting itself, and says whether there was one. Called once.
-    fn set_helper(&self, help: Box<dyn Fn() -> bool + Send + Sync>) {
-        let _ = help;
     }
 
     /// Copies to where a lane says that it waits for so many bytes, at once and in no queue's order, if that is memory of the

@@ -227,7 +227,6 @@ impl<'s> Consumer<'s> {
         if self.batch.count() > 0 {
             self.handle();
         }
-        while self.shared.at_once.run_next() {}
     }
 
     /// Has the batch's calls answered.

@@ -1,17 +1,17 @@
 //! Files below one directory, as kernels open, read, write and map them.
 //!
 //! The system lets one thread at a time write to a file. So writes of a file are handled in a turn
-//! (`Service::turn`, in `quick`). Those at a place have one of two turns, by the part of the file that they
+//! (`Service::turn`, in `turns`). Those at a place have one of two turns, by the part of the file that they
 //! go to: while the system has one thread write, the other gets into its cache what it writes next.
 
 mod bound;
 mod folders;
 mod mapping;
-mod quick;
 mod root;
 mod table;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use super::calling_launch;
 use super::error::status;
@@ -24,8 +24,6 @@ use hostcall_device::io::Error;
 use hostcall_device::services::FilesHandler;
 use hostcall_service::Output;
 use mapping::{Mapping, Mappings};
-pub(super) use quick::QuickFiles;
-use quick::read_at_once;
 pub(crate) use root::Root;
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::ffi::OsStr;
@@ -37,6 +35,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
 use table::{OpenFile, Table};
+pub(super) use turns::FilesInTurn;
 
 /// Most bytes that are read at a time where the file does not say how many it has.
 const PIECE_BYTES: usize = 1 << 20;
@@ -220,12 +219,6 @@ impl FilesHandler for super::SharedHandler<OpenFiles> {
 
     fn read_at(&self, file: u64, offset: u64, out: &mut Output<'_>) -> Result<(), CallError> {
         let file = self.0.table.get(file)?;
-        let capacity = out.capacity();
-        if capacity <= PIECE_BYTES
-            && let Some(_) = out.fill_at_once(capacity, |bytes| read_at_once(&file, bytes, offset))?
-        {
-            return Ok(());
-        }
         let left = || file.metadata().ok().map(|metadata| metadata.len().saturating_sub(offset));
         pass_on(out, left, |buffer, done| file.read_at(buffer, offset.saturating_add(done)))
     }

@@ -392,71 +392,11 @@ fn mappings_are_a_launchs() {
 }
 
 /// A reply with room in the caller's memory, which counts how often that was filled.
-#[derive(Default)]
-struct InPlace {
-    bytes: Vec<u8>,
-    fills: usize,
-}
-
-impl hostcall_service::Reply for InPlace {
-    fn words(&mut self, _: &[u64]) {}
-
-    fn bytes(&mut self, _: &[u8]) -> Result<(), CallError> {
-        panic!("what is read at once is read into its place")
-    }
-
-    fn fill_at_once(
-        &mut self,
-        room: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
-    ) -> Result<Option<usize>, CallError> {
-        self.fills += 1;
-        self.bytes = vec![0; room];
-        let filled = fill(&mut self.bytes);
-        self.bytes.truncate(filled.unwrap_or(0));
-        Ok(filled)
-    }
-}
-
-#[test]
-fn what_is_in_memory_is_read_at_once_and_nothing_else() {
-    use hostcall_device::services::Files as Service;
-    use hostcall_service::{Request, Service as _};
-
-    let (dir, files) = files();
-    let quick = QuickFiles::serve(files.0.clone());
-    let file = files.open(b"data", READ).unwrap();
-    let index = |name| Service::METHODS.iter().position(|method| method.name() == name).unwrap();
-    let call = |method: &'static str, words: &[u64], capacity| {
-        let mut reply = InPlace::default();
-        let request = Request { words, bytes: &[], reply_capacity: capacity, caller: Caller::default() };
-        let result = quick.call_at_once(index(method), request, &mut reply);
-        (result, reply.bytes, reply.fills)
-    };
-    let read_at = "Files::read_at";
-    assert!(quick.may_call_at_once(index(read_at)) && !quick.may_call_at_once(index("Files::read")));
-    assert_eq!(call(read_at, &[file, 2], 5), (Some(Ok(())), b"23456".into(), 1));
-    // Up to the end and past it.
-    assert_eq!(call(read_at, &[file, 8], 5), (Some(Ok(())), b"89".into(), 1));
-    assert_eq!(call(read_at, &[file, 80], 5), (Some(Ok(())), b"".into(), 1));
-    assert_eq!(call(read_at, &[file, u64::MAX], 5), (None, b"".into(), 1));
-    // What fails, what is long, and other methods are for a thread that may wait.
-    assert_eq!(call(read_at, &[file + 1, 0], 5), (None, b"".into(), 0));
-    assert_eq!(call(read_at, &[file], 5), (None, b"".into(), 0));
-    assert_eq!(call(read_at, &[file, 0], 1 << 30), (None, b"".into(), 0));
-    assert_eq!(call("Files::read", &[file], 5), (None, b"".into(), 0));
-    // A pipe has no places.
-    let pipe = dir.path().join("open/pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let file = files.open(b"pipe", READ | WRITE).unwrap();
-    assert_eq!(call(read_at, &[file, 0], 5), (None, b"".into(), 1));
-}
-
 /// Writes to one file take turns, and others none: to write to a pipe may wait for somebody who writes or reads.
 #[test]
 fn writes_to_a_file_take_turns() {
     let (dir, files) = files();
-    let service = QuickFiles::serve(files.0.clone());
+    let service = FilesInTurn::serve(files.0.clone());
     let [a, again, b] = [b"a", b"a", b"b"].map(|name| files.open(name, WRITE | CREATE).unwrap());
     let turn_at = |name, file, offset| {
         let method = service.methods().iter().position(|method| method.name() == name).unwrap();
