@@ -57,8 +57,11 @@ impl Call<'_> {
 
     /// Says whether it is one of the standard library's.
     fn is_in_library(&self) -> bool {
-        let of = |part| self.place.is_some_and(|place| place.contains(part));
-        of("/library/core/src/") || of("/library/std/src/") || of("/library/alloc/src/")
+        ["core", "alloc", "std"].iter().any(|library| match self.place {
+            Some(place) => place.contains(&format!("/library/{library}/src/")),
+            // Compiled into a package without debug information.
+            None => self.name.trim_start_matches('<').starts_with(&format!("{library}::")),
+        })
     }
 
     /// Says whether it is part of panicking.
@@ -138,9 +141,10 @@ mod tests {
         let trace = "\
    0: std::backtrace::Backtrace::force_capture
    1: core::panicking::panic_fmt
-   2: shop::inner
-   3: hostcall_kernel_walk_2__83a337ea
-   4: run
+   2: core::option::Option<T>::expect
+   3: shop::inner
+   4: hostcall_kernel_walk_2__83a337ea
+   5: run
              at /src/softdev/src/lane.rs:186:33
 ";
         assert_eq!(kernels_calls(trace), "\n  in shop::inner\n  in walk_2");
