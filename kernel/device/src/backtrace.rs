@@ -57,11 +57,15 @@ impl Call<'_> {
 
     /// Says whether it is one of the standard library's.
     fn is_in_library(&self) -> bool {
-        ["core", "alloc", "std"].iter().any(|library| match self.place {
-            Some(place) => place.contains(&format!("/library/{library}/src/")),
+        match self.place {
+            Some(place) => ["/library/core/src/", "/library/std/src/", "/library/alloc/src/"]
+                .iter()
+                .any(|part| place.contains(part)),
             // Compiled into a package without debug information.
-            None => self.name.trim_start_matches('<').starts_with(&format!("{library}::")),
-        })
+            None => ["core::", "std::", "alloc::"]
+                .iter()
+                .any(|begin| self.name.trim_start_matches('<').starts_with(begin)),
+        }
     }
 
     /// Says whether it is part of panicking.
