@@ -56,12 +56,6 @@ unsafe impl Backend for Counting {
     fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
         self.inner.copy_from_lane(from, bytes)
     }
-    fn has_helpers(&self) -> bool {
-        self.inner.has_helpers()
-    }
-    fn set_helper(&self, help: Box<dyn Fn() -> bool + Send + Sync>) {
-        self.inner.set_helper(help);
-    }
     fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {
         self.inner.copy_to_lane(to, bytes)
     }
