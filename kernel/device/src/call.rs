@@ -43,7 +43,8 @@ const fn check(method: &Method) -> Result<(), CallError> {
 ///
 /// # Errors
 /// The call's status. When the launch was cancelled, the first call to learn of it returns
-/// [`CallError::Cancelled`] and the lane's next call ends the lane. As in all functions of this module,
+/// [`CallError::Cancelled`], and a call of the lane after that ends the lane (on the software device also the first one, if
+/// the lane knows of the cancellation before it calls). As in all functions of this module,
 /// [`CallError::NoSuchService`] for a method that is unsafe to call or of a service that comes with hostcall.
 #[inline]
 pub fn call<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: &A) -> Result<R, CallError> {

@@ -41,7 +41,7 @@ pub(crate) trait Dependent: Send + Sync {
 pub(crate) trait Timeline: Send + Sync {
     /// Says whether everything up to `position` has ended.
     fn has_reached(&self, position: u64) -> bool;
-    /// Waits until it has.
+    /// Waits until it has, and until what was printed up to there is written.
     fn wait_until(&self, position: u64);
     /// Notes that somebody is going to wait for a position, so that it is signalled at its place. Called under the lock of the
     /// device's order: before anything that is entered later.

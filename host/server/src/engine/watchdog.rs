@@ -204,7 +204,7 @@ impl Watchdog {
         self.stall_after
     }
 
-    /// Watches a call until it is answered. Whoever cancels a launch marks it before it calls [`Watchdog::give_up`], and
+    /// Watches a call until it is answered. Whoever cancels a launch marks it before it has the watched calls given up, and
     /// whoever calls this looks at the mark afterwards: so one of the two answers the call.
     pub fn watch(&self, call: &Arc<impl Watched + 'static>) {
         let mut state = self.state.lock();

@@ -1,5 +1,5 @@
 //! Which handler a service number means. Registering and removing go on while kernels run: consumers hold a
-//! snapshot and fetch a new one when its version changed.
+//! snapshot, and fetch a new one when there is another.
 
 use super::posts::PostQueue;
 use crate::engine::Threads;

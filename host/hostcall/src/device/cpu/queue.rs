@@ -31,7 +31,7 @@ enum Operation {
 #[derive(Default)]
 struct State {
     operations: VecDeque<Operation>,
-    /// A kernel runs, a mark of another queue is waited for, or a thread is at the operations.
+    /// A kernel runs, a signal of another queue is waited for, or a thread is at the operations.
     busy: bool,
 }
 

@@ -169,8 +169,8 @@ impl Launch {
         !self.state.is_captured && self.queue.is_settled(self.state.position)
     }
 
-    /// Asks the launch to end: its waiting calls end with an error, those after it end the lane, and what has not begun
-    /// does not, as do later launches of its stream until [`super::super::Stream::synchronize`] has told of it. A GPU's lanes
+    /// Asks the launch to end: its waiting calls end with `Cancelled`, a lane's call after that ends the lane, and what has
+    /// not begun does not, as do later launches of its stream until [`super::super::Stream::synchronize`] has told of it. A GPU's lanes
     /// that neither call nor look run on. A kernel of a code object that another compiler made runs to its end once the device
     /// has it, and its launch then fails with [`LaunchFailure::RanToEnd`](super::super::LaunchFailure::RanToEnd).
     ///
@@ -198,7 +198,7 @@ impl Launch {
     pub fn wait(&self) -> Result<LaunchOutcome, Error> {
         self.check_launched()?;
         let _waits = self.queue.may_wait(self.state.position, "a launch's `wait`", None)?;
-        self.queue.wait_until(self.state.position);
+        self.queue.wait_until_settled(self.state.position);
         self.outcome()
     }
 

@@ -11,7 +11,7 @@
 //! | `operation.rs` | what a stream does |
 //! | `launched.rs` | launches as those who made them hold them |
 //! | `replay.rs`, `step.rs` | replays of graphs as work of a stream; what the host does of them |
-//! | `reaper.rs` | the device's thread that feeds and settles streams; threads of host functions |
+//! | `reaper.rs`, `sleep.rs` | the device's thread that feeds and settles streams, and when it sleeps; threads of host functions |
 #![allow(unsafe_code, reason = "fills and reads pinned memory")]
 
 mod launched;

@@ -67,7 +67,8 @@ impl StreamQueue {
         Ok(self.wait_limited(position, deadline))
     }
 
-    /// Waits until a position is settled, at most until the deadline. Returns whether it is.
+    /// Waits until a position is settled and what was printed up to there is written, at most until the deadline. Returns
+    /// whether it is so.
     pub fn wait_limited(&self, position: u64, deadline: Option<Instant>) -> bool {
         self.settle_limited(position, deadline) && self.write_prints(deadline)
     }
@@ -131,7 +132,7 @@ impl StreamQueue {
         }
     }
 
-    /// Waits until a position is settled.
+    /// Waits until a position is settled and what was printed up to there is written.
     pub fn wait_until_settled(&self, position: u64) {
         self.wait_limited(position, None);
     }
