@@ -6,7 +6,8 @@ use hostcall::services::Builtins;
 use hostcall::{Device, Grid, LaunchKernel};
 use std::alloc::Layout;
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 /// A writer whose bytes can be looked at.
 #[derive(Clone, Default)]
@@ -310,5 +311,50 @@ fn calls_for_memory_are_bounded() {
     let device = Device::builder("cpu").builtins(builtins).open().unwrap();
     let stream = device.stream().unwrap();
     allocate_two.launch(&stream, Grid::new(1, 1), (1000u64, 9000u64)).unwrap();
+    stream.synchronize().unwrap();
+}
+
+/// A writer that takes nothing before it is let.
+struct Held(mpsc::Receiver<()>, bool);
+
+impl Write for Held {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if !self.1 {
+            let _ = self.0.recv();
+            self.1 = true;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[kernel]
+fn says_nothing(_lane: &Lane) {}
+
+#[kernel]
+fn says_something(_lane: &Lane) {
+    println!("something");
+}
+
+/// Whoever waits for a launch may be who reads what later ones print.
+#[test]
+fn a_wait_does_not_wait_for_what_later_launches_print() {
+    let (read, held) = mpsc::channel();
+    let builtins = Builtins::builder().stdout(Held(held, false)).build().unwrap();
+    let device = Device::builder("cpu").builtins(builtins).open().unwrap();
+    let stream = device.stream().unwrap();
+    let quiet = says_nothing.launch(&stream, Grid::new(1, 1), ()).unwrap();
+    let event = stream.record().unwrap();
+    let loud = says_something.launch(&stream, Grid::new(1, 1), ()).unwrap();
+    // It has ended, and its text is not written.
+    assert!(loud.wait_for(Duration::from_millis(200)).is_err() && !loud.is_done());
+    assert!(quiet.is_done() && event.is_done());
+    quiet.wait_for(Duration::from_secs(20)).unwrap();
+    event.wait().unwrap();
+    read.send(()).unwrap();
+    loud.wait().unwrap();
     stream.synchronize().unwrap();
 }

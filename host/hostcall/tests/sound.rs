@@ -1,14 +1,15 @@
 //! Safe code of kernels breaks no memory on the software device, whatever becomes of their lanes, and a child of the process
 //! is told that the device is not its own.
 
+use hostcall::device::RawArg;
 use hostcall::device::SoftwareDeviceConfig;
 use hostcall::hostcall_device::{CallError, Global, Lane, kernel, service};
 use hostcall::{Device, Error, Grid, LaunchFailure, LaunchKernel};
 use std::cell::Cell;
 use std::hint::{black_box, spin_loop};
 use std::rc::Rc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,39 @@ fn memory_that_an_ended_lane_lent_is_never_used_again() {
         assert_eq!(wrong.read().unwrap(), [0; 64]);
     }
     STOP.store(true, Ordering::Relaxed);
+}
+
+static SPINS: AtomicBool = AtomicBool::new(false);
+
+#[kernel]
+fn spins(_lane: &Lane, _kept: u32) {
+    SPINS.store(true, Ordering::Relaxed);
+    loop {
+        spin_loop();
+    }
+}
+
+/// Also what other values than buffers keep, and also where nobody waits for the launch, so that the reaper settles it.
+#[test]
+fn what_was_kept_for_an_ended_lane_is_never_dropped() {
+    let device = open();
+    let stream = device.stream().unwrap();
+    let kept = Arc::new(());
+    let weak = Arc::downgrade(&kept);
+    // SAFETY: a number is valid whatever lives.
+    let argument = unsafe { RawArg::<u32>::new(1, kept) };
+    let launch = spins.launch(&stream, Grid::new(1, 1), (&argument,)).unwrap();
+    drop(argument);
+    while !SPINS.load(Ordering::Relaxed) {
+        thread::yield_now();
+    }
+    launch.cancel();
+    drop(launch);
+    // Long enough for the reaper, which looks each millisecond, and the threads that drop values.
+    thread::sleep(Duration::from_millis(300));
+    assert!(stream.synchronize().is_err());
+    drop((stream, device));
+    assert_eq!(weak.strong_count(), 1);
 }
 
 static LOCK: Mutex<u64> = Mutex::new(0);

@@ -31,6 +31,8 @@ pub(crate) struct Noted {
     pub is_polled: bool,
     /// So many more polls of a queue do not see that it has got on.
     pub unseeing_polls: AtomicU64,
+    /// So many more waits of a queue for another one are refused.
+    pub refused_waits: AtomicU64,
     /// Queues refuse to copy words to the host.
     pub refuses_words: AtomicBool,
 }
@@ -257,6 +259,10 @@ unsafe impl Queue for DoubleQueue {
     }
 
     fn wait(&self, other: &dyn Queue, value: u64) -> Result<(), BackendError> {
+        let left = |waits: u64| waits.checked_sub(1);
+        if self.noted.refused_waits.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok() {
+            return Err(BackendError::Refused("it does not wait now".into()));
+        }
         let other: &dyn Any = other;
         let other = other.downcast_ref::<Self>().expect("a device has queues of one kind");
         self.queue.wait(&*other.queue, value)

@@ -202,12 +202,17 @@ impl Inner {
         self.core.backend.properties()
     }
 
-    /// Makes slots usable again whose waves were ended in the middle.
-    pub fn restore_lost_slots(&self, ended: &dyn Running) {
+    /// Makes slots usable again whose waves were ended in the middle: on a thread of host functions, since the server's
+    /// consumers are waited for, whose handlers may want a lock of the caller's.
+    pub fn restore_lost_slots(self: &Arc<Self>, ended: &Arc<dyn Running>) {
         let homes = ended.take_lost_slots();
-        if homes.is_empty() || self.properties().kind != DeviceKind::Software {
-            return;
+        if !homes.is_empty() && self.properties().kind == DeviceKind::Software {
+            let (device, ended) = (self.clone(), ended.clone());
+            self.core.reaper.run(Box::new(move || device.restore_slots(&*ended, homes)));
         }
+    }
+
+    fn restore_slots(&self, ended: &dyn Running, homes: Vec<u32>) {
         // SAFETY: the parameters are those of this device's channel, whose memory is this process's and lives as long as the
         // device. OWN-SLOT: the waves that claimed the slots were ended, and no other claims them before they are restored.
         unsafe {

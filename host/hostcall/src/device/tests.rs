@@ -309,3 +309,33 @@ fn who_closes_under_an_inline_handler_is_told_of_it() {
     assert!(told.recv_timeout(PATIENCE).is_err());
     device.close();
 }
+
+#[kernel]
+fn sets_behind_a_gate(lane: &Lane, gate: &Global<u32>, out: &Global<u32>) {
+    while gate.get() == 0 {
+        lane.pause();
+    }
+    out.set(1);
+}
+
+#[kernel]
+fn adds_ten(_lane: &Lane, out: &Global<u32>) {
+    out.set(out.get() + 10);
+}
+
+/// What the device refuses to wait for, later work of the stream waits for all the same.
+#[test]
+fn a_wait_that_was_refused_is_made_for_the_next_operation() {
+    let (device, noted) = open(Noted::default());
+    let [first, second] = [(); 2].map(|()| device.stream().unwrap());
+    let [gate, out] = [(); 2].map(|()| device.alloc_zeroed::<u32>(1).unwrap());
+    sets_behind_a_gate.launch(&first, Grid::new(1, 1), (&gate, &out)).unwrap();
+    noted.refused_waits.store(1, Ordering::SeqCst);
+    let refused = adds_ten.launch(&second, Grid::new(1, 1), (&out,)).unwrap();
+    assert!(matches!(refused.wait(), Err(Error::Launch { failure: LaunchFailure::NotStarted(_), .. })));
+    let next = adds_ten.launch(&second, Grid::new(1, 1), (&out,)).unwrap();
+    assert!(matches!(next.wait_for(Duration::from_millis(100)), Err(Error::TimedOut { .. })));
+    gate.write_now(&[1]).unwrap();
+    next.wait().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(out.read().unwrap(), [11]);
+}

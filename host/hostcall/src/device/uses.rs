@@ -153,8 +153,11 @@ impl Listed {
         }
         self.work.retain(|old| !covered(old));
         if self.work.len() >= MOST_USES {
+            // The last one, whose position is the nearest. The merged use names the new one's position, which nothing later
+            // that uses the new one's bytes alone stands for.
             let same = |old: &&mut Use| old.access == new.access && old.point.is_of(&new.point.timeline);
-            if let Some(old) = self.work.iter_mut().find(same) {
+            if let Some(old) = self.work.iter_mut().rfind(same) {
+                new.point.ask();
                 old.bytes = old.bytes.start.min(new.bytes.start)..old.bytes.end.max(new.bytes.end);
                 old.point.position = old.point.position.max(new.point.position);
                 return;

@@ -83,6 +83,9 @@ fn a_list_stays_short() {
     assert!(uses.listed().work.len() <= MOST_USES);
     let before = order.enter(&at(&b, 1), &[request(&uses, Access::Write, bytes(last))]);
     assert_eq!(before[0].position, last);
+    // What was listed first is waited for alone.
+    let before = order.enter(&at(&b, 2), &[request(&uses, Access::Write, bytes(1))]);
+    assert_eq!(before[0].position, 1);
 }
 
 #[test]

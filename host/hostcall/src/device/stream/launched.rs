@@ -3,7 +3,6 @@
 use super::queue::StreamQueue;
 use crate::device::error::{Error, LaunchFailure};
 use crate::device::graph::{GraphError, NodeOrigin};
-use crate::device::uses::Timeline;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
 use std::fmt;

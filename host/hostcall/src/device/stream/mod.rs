@@ -9,6 +9,7 @@
 //! | `wait.rs`, `stop.rs` | waiting; ending launches early |
 //! | `timeline.rs` | a stream as other streams and buffers see it |
 //! | `operation.rs` | what a stream does |
+//! | `prints.rs` | how much of the output is waited for with a position |
 //! | `launched.rs` | launches as those who made them hold them |
 //! | `replay.rs`, `step.rs` | replays of graphs as work of a stream; what the host does of them |
 //! | `reaper.rs`, `sleep.rs` | the device's thread that feeds and settles streams, and when it sleeps; threads of host functions |
@@ -16,6 +17,7 @@
 
 mod launched;
 mod operation;
+mod prints;
 mod queue;
 mod reaper;
 mod replay;
@@ -246,7 +248,7 @@ impl Stream {
 
     /// Says whether all work so far is done.
     pub fn is_done(&self) -> bool {
-        self.queue.is_settled(self.queue.last())
+        self.queue.is_settled(self.queue.last_asked())
     }
 }
 

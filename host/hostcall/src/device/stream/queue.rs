@@ -24,6 +24,7 @@
 
 use super::launched::{Launch, LaunchState};
 use super::operation::{Before, Dispatched, Kept, Operation, Parameters, Parts};
+use super::prints::Prints;
 use super::settle::Patience;
 use super::step::StepControl;
 use crate::device::Inner;
@@ -121,6 +122,9 @@ pub(super) struct State {
     pub(super) failed: Option<Error>,
     /// Launches from this sequence on do not begin, until `synchronize` has told why.
     pub(super) stop: Option<u64>,
+    /// Points of other streams that the device refused to wait for: the next operation waits for them, since those behind it
+    /// rely on it.
+    pub(super) refused: Vec<Before>,
 }
 
 impl State {
@@ -146,9 +150,7 @@ pub(crate) struct StreamQueue {
     /// First position that was dropped because the device was closed.
     pub(super) dropped_from: AtomicU64,
     pub(super) settled: AtomicU64,
-    /// What had been printed when a launch was settled last that prints: of all that was ever appended to the output, as
-    /// much as is waited for.
-    pub(super) printed: AtomicU64,
+    pub(super) prints: Prints,
     pub(super) settling: Mutex<Settling>,
     /// Of launches that were settled, for later ones.
     #[expect(clippy::vec_box, reason = "a launch has its parts in a box")]
@@ -226,7 +228,7 @@ impl StreamQueue {
             has_waiting: AtomicBool::new(false),
             dropped_from: AtomicU64::new(u64::MAX),
             settled: AtomicU64::new(0),
-            printed: AtomicU64::new(0),
+            prints: Prints::default(),
             settling: Mutex::default(),
             spare: Mutex::default(),
             changed: Condvar::new(),
@@ -251,6 +253,14 @@ impl StreamQueue {
     /// The last position that was given out.
     pub fn last(&self) -> u64 {
         lock(&self.pushing).position
+    }
+
+    /// The last position that was given out, which is signalled at its place: somebody waits for it, and not for what others
+    /// push meanwhile.
+    pub fn last_asked(&self) -> u64 {
+        let pushing = lock(&self.pushing);
+        self.wanted.fetch_max(pushing.position, Ordering::SeqCst);
+        pushing.position
     }
 
     /// Puts an operation on the stream, after `before` and what conflicts with what it uses. Returns its position.

@@ -49,8 +49,11 @@ impl StreamQueue {
                 if !flying.has_values() {
                     others.push(flying);
                 } else if let Kept::Launch(launch) = &mut flying.kept {
-                    // Its memory and what it uses of the device need not wait for the user's code.
-                    values.push(Box::new(std::mem::take(&mut launch.parts.values)));
+                    // Its memory and what it uses of the device need not wait for the user's code. What lanes could refer to
+                    // that were ended by force stays for good: see `clear`.
+                    if launch.state.forced_lanes.load(Ordering::Relaxed) == 0 {
+                        values.push(Box::new(std::mem::take(&mut launch.parts.values)));
+                    }
                     others.push(flying);
                 } else {
                     values.push(Box::new(flying));
@@ -137,9 +140,8 @@ impl StreamQueue {
                 self.note_end(&mut state, end);
             }
             drop(state);
-            // Every one, since it is taken off the list of those that have printed.
-            if ended.iter().filter(|flying| self.has_printed(flying)).count() > 0 {
-                self.printed.fetch_max(self.device.builtins.stdio().sink().appended(), Ordering::Release);
+            for flying in ended.iter().filter(|flying| self.has_printed(flying)) {
+                self.note_printed(flying.position, self.device.builtins.stdio().sink().appended());
             }
             let last = ended.last().map_or(0, |last| last.position);
             self.settled.fetch_max(last, Ordering::Release);
@@ -161,6 +163,13 @@ impl StreamQueue {
                 Kept::Launch(Dispatched { mut parts, state }) if spare.len() < MOST_SPARE => {
                     parts.clear(state);
                     spare.push(parts);
+                }
+                // The replay's end keeps the plan too, and others may have dropped that meanwhile: what the plan keeps of the
+                // user's is not dropped here.
+                Kept::List(list) => {
+                    if let Some(plan) = Arc::into_inner(list.row.plan) {
+                        self.reaper().run(Box::new(move || contained(|| drop(plan))));
+                    }
                 }
                 kept => drop(kept),
             };
@@ -238,7 +247,7 @@ impl StreamQueue {
         for (launch, running) in singles.clone() {
             if let Some(running) = running.filter(|_| launch.is_served()) {
                 device.forget_running(launch.id);
-                device.restore_lost_slots(&**running);
+                device.restore_lost_slots(running);
             }
         }
         // What reads the raw channels of those that the server does not serve learns here too that they are over.
@@ -288,7 +297,7 @@ impl StreamQueue {
         let (device, launches) = (&self.device, list.launches);
         for (id, running) in launches.ids().zip(running) {
             device.forget_running(id);
-            device.restore_lost_slots(&**running);
+            device.restore_lost_slots(running);
         }
         let mut of_note = device.builtins.reports().reporting(launches);
         of_note.extend(device.server.faulted(launches));

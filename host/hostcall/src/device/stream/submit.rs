@@ -51,6 +51,9 @@ impl StreamQueue {
             self.drop_next(state, next);
             return None;
         }
+        if !state.refused.is_empty() {
+            next.before.append(&mut state.refused);
+        }
         if !next.before.is_empty() && self.is_held_back(&mut next.before) {
             return Some(next);
         }
@@ -149,7 +152,7 @@ impl StreamQueue {
         let Waiting { position, before, operation } = next;
         let mut running = AllRunning::new();
         let submitted =
-            self.wait_before(&before).and_then(|()| self.submit_operation(&operation, &mut running));
+            self.wait_before(state, before).and_then(|()| self.submit_operation(&operation, &mut running));
         self.note_submitted(state, position);
         let kept = match operation {
             Operation::Launch(launch) => Kept::Launch(launch),
@@ -205,18 +208,19 @@ impl StreamQueue {
         state.submitted = position;
     }
 
-    /// Has the device wait for points of other streams: for all, also after one that it refuses, since later operations rely
-    /// on them.
-    fn wait_before(&self, before: &[Before]) -> Result<(), BackendError> {
-        let waits = before.iter().map(|before| match before {
+    /// Has the device wait for points of other streams. What it refuses the next operation waits for.
+    fn wait_before(&self, state: &mut State, before: Vec<Before>) -> Result<(), BackendError> {
+        let mut refused = Ok(());
+        for before in before {
+            let Before::Signal(point) = &before else { continue };
             // A stream that is gone has nothing left to do.
-            Before::Signal(point) => match point.timeline.upgrade() {
-                Some(timeline) => timeline.hold_back(&*self.queue, point.position),
-                None => Ok(()),
-            },
-            Before::Gate(_) => Ok(()),
-        });
-        waits.fold(Ok(()), Result::and)
+            let Some(timeline) = point.timeline.upgrade() else { continue };
+            if let Err(error) = timeline.hold_back(&*self.queue, point.position) {
+                state.refused.push(before);
+                refused = refused.and(Err(error));
+            }
+        }
+        refused
     }
 
     pub(super) fn submit_operation(
@@ -321,7 +325,7 @@ impl StreamQueue {
         let Waiting { position, before, operation } = next;
         if self.dead.get().is_none() {
             self.signal_before(&operation, state);
-            if let Err(error) = self.wait_before(&before) {
+            if let Err(error) = self.wait_before(state, before) {
                 self.note_error(error);
             }
         }

@@ -31,13 +31,13 @@ impl StreamQueue {
             self.settle(position, Patience::Short);
         }
         let sink = self.device.builtins.stdio().sink();
-        self.settled.load(Ordering::Acquire) >= position
-            && sink.has_written(self.printed.load(Ordering::Acquire))
+        self.settled.load(Ordering::Acquire) >= position && sink.has_written(self.prints.up_to(position))
     }
 
-    /// Waits until what the stream's kernels printed so far is written, unless a handler would wait. Returns whether it is.
-    fn write_prints(&self, deadline: Option<Instant>) -> bool {
-        let (sink, printed) = (self.device.builtins.stdio().sink(), self.printed.load(Ordering::Acquire));
+    /// Waits until what the stream's kernels printed up to a settled position is written, unless a handler would wait. Returns
+    /// whether it is.
+    fn write_prints(&self, position: u64, deadline: Option<Instant>) -> bool {
+        let (sink, printed) = (self.device.builtins.stdio().sink(), self.prints.up_to(position));
         // Whoever reads the output asks for its failures.
         waiting::is_in_handler() || sink.wait_written(printed, deadline).unwrap_or(true)
     }
@@ -70,7 +70,7 @@ impl StreamQueue {
     /// Waits until a position is settled and what was printed up to there is written, at most until the deadline. Returns
     /// whether it is so.
     pub fn wait_limited(&self, position: u64, deadline: Option<Instant>) -> bool {
-        self.settle_limited(position, deadline) && self.write_prints(deadline)
+        self.settle_limited(position, deadline) && self.write_prints(position, deadline)
     }
 
     /// Waits until a position is settled, but not until what was printed is written.
@@ -148,7 +148,7 @@ impl StreamQueue {
     /// Waits for everything so far, and tells the first failure. Then the stream goes on.
     pub fn synchronize(&self, deadline: Option<Instant>) -> Result<(), Option<Error>> {
         self.device.core.check_process().map_err(Some)?;
-        let mut last = self.last();
+        let mut last = self.last_asked();
         // Nothing is added while the stream starts again, so that no launch is skipped that nobody is told of.
         let (pushing, mut state) = loop {
             // What was added since may wait for what the thread does, though nothing before it did.
@@ -177,11 +177,20 @@ impl StreamQueue {
         }
     }
 
+    /// Notes that what is at a position has printed.
+    pub(super) fn note_printed(&self, position: u64, appended: u64) {
+        let sink = self.device.builtins.stdio().sink();
+        self.prints.note(position, appended, |amount| sink.has_written(amount));
+    }
+
     /// For the step of a replay, which alone uses this queue: waits until all of a body is settled, and tells the first
     /// failure. What was printed is waited for with `stream`, the replay's.
     pub fn finish_body(&self, stream: &StreamQueue) -> Result<(), Error> {
         self.settle_limited(self.last(), None);
-        stream.printed.fetch_max(self.printed.load(Ordering::Acquire), Ordering::Release);
+        let (step, printed) = (stream.settled.load(Ordering::Acquire) + 1, self.prints.up_to(u64::MAX));
+        if printed > 0 {
+            stream.note_printed(step, printed);
+        }
         let pushing = lock(&self.pushing);
         let mut state = lock(&self.state);
         if state.stop.take().is_some() && self.dead.get().is_none() {
