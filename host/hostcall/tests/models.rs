@@ -169,3 +169,31 @@ fn who_came_between_two_launches_has_a_signal_of_the_first() {
         drop(other);
     });
 }
+
+/// Of a copy of the host's and work that conflicts with it, one waits for the other, unless the copy is over before; and who
+/// waits for the copy goes on. Loom says so if it never does.
+#[test]
+fn a_copy_of_the_hosts_and_work_follow_each_other() {
+    model(|| {
+        let (order, uses) = (Arc::new(Order::default()), Arc::new(Uses::default()));
+        let stream = Arc::new(Stream { wanted: AtomicU64::new(0), state: Mutex::default() });
+        let of_copier = (order.clone(), uses.clone());
+        let copier = thread::spawn(move || {
+            let (order, uses) = of_copier;
+            let mut waits_for = 0;
+            let may_wait = |before: Vec<Point>| {
+                waits_for = before.len();
+                Ok::<(), ()>(())
+            };
+            let request = Request { uses: &uses, access: Access::Write, bytes: 0..8 };
+            order.host_copy(&request, may_wait, || ()).unwrap();
+            waits_for
+        });
+        let timeline: Arc<dyn Timeline> = stream.clone();
+        let own = Point { timeline: Arc::downgrade(&timeline), position: 1 };
+        let before = order.enter(&own, &[Request { uses: &uses, access: Access::Write, bytes: 0..8 }]);
+        before.iter().for_each(Point::wait);
+        assert!(before.iter().all(Point::is_reached));
+        assert!(before.len() + copier.join().unwrap() <= 1);
+    });
+}

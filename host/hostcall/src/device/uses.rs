@@ -2,8 +2,9 @@
 //!
 //! Work that is in flight is known by its *point*: a stream and a position in it. Every allocation lists the points that
 //! use it, with the bytes and the kind of access. Work that conflicts with a listed point of another stream waits for
-//! it; the streams' own order does the rest. The host's own copies wait for conflicting points too, and work that
-//! conflicts with a copy of the host's waits for that, which is short.
+//! it; the streams' own order does the rest. A copy that a thread of the host makes is a point too ([`HostCopy`]): it waits
+//! for what conflicts and was entered before it, and what is entered after it waits for it. So nobody who copies waits for
+//! what others launch meanwhile.
 //!
 //! Points of one piece of work are entered under the device's lock ([`Order`]), so that all work has one order: a
 //! point depends only on points before it in that order, and nothing waits in a circle.
@@ -11,7 +12,7 @@
 use super::seam::{BackendError, Queue};
 use crate::primitive::{Condvar, Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 /// What work does with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,8 +136,6 @@ pub(crate) struct Uses(Mutex<Listed>);
 #[derive(Default)]
 pub(super) struct Listed {
     pub(super) work: Vec<Use>,
-    /// The host's own copies that are being made.
-    pub(super) host: Vec<(Access, Range<usize>)>,
 }
 
 impl Listed {
@@ -164,10 +163,6 @@ impl Listed {
             }
         }
         self.work.push(new);
-    }
-
-    fn conflicts_with_host(&self, access: Access, bytes: &Range<usize>) -> bool {
-        self.host.iter().any(|(other, theirs)| !access.agrees_with(*other) && overlap(bytes, theirs))
     }
 
     /// The points of others than `own` that conflict, and are not over.
@@ -204,20 +199,13 @@ pub(crate) struct Request<'a> {
 #[derive(Default)]
 pub(crate) struct Order {
     lock: Mutex<()>,
-    host_copy_ended: Condvar,
 }
 
 impl Order {
     /// Enters a piece of work, which will be at `point`, with all that it uses. Returns the points of other streams that
-    /// must be reached before it may begin: the last of each stream.
-    ///
-    /// Waits for copies of the host's that are being made of the same bytes.
+    /// must be reached before it may begin: the last of each stream. Waits for nothing itself.
     pub fn enter(&self, point: &Point, requests: &[Request<'_>]) -> Vec<Point> {
-        let mut order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits_for_host = |r: &Request<'_>| r.uses.listed().conflicts_with_host(r.access, &r.bytes);
-        while requests.iter().any(waits_for_host) {
-            order = self.host_copy_ended.wait(order).unwrap_or_else(PoisonError::into_inner);
-        }
+        let _order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before: Vec<Point> = Vec::new();
         for Request { uses, access, bytes } in requests {
             let mut listed = uses.listed();
@@ -233,78 +221,124 @@ impl Order {
         before
     }
 
-    /// Runs a copy of the host's, after everything that conflicts. Work that is entered while it runs
-    /// waits. Before each wait `may_wait` is asked, with the points that are waited for: also with those
-    /// that were entered since it waits. What that returns lives as long as the wait.
+    /// Runs a copy of the host's, after everything that conflicts and was entered before. Work that is entered while it waits
+    /// and runs waits for it. Before it waits, `may_wait` is asked with the points that it waits for. What that returns
+    /// lives as long as the wait.
     ///
     /// # Errors
     /// What `may_wait` answers. The copy has not run then.
     pub fn host_copy<R, W, E>(
         &self,
         request: &Request<'_>,
-        mut may_wait: impl FnMut(Vec<Point>) -> Result<W, E>,
+        may_wait: impl FnOnce(Vec<Point>) -> Result<W, E>,
         copy: impl FnOnce() -> R,
     ) -> Result<R, E> {
-        let Request { uses, access, bytes } = request;
-        loop {
-            let order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut listed = uses.listed();
-            let conflicts: Vec<Point> = listed.conflicts(None, *access, bytes).cloned().collect();
-            if conflicts.is_empty() && !listed.conflicts_with_host(*access, bytes) {
-                listed.host.push((*access, bytes.clone()));
-                break;
-            }
-            drop(listed);
-            conflicts.iter().for_each(Point::ask);
-            if conflicts.is_empty() {
-                drop(self.host_copy_ended.wait(order).unwrap_or_else(PoisonError::into_inner));
-            } else {
-                drop(order);
-                let _waits = may_wait(conflicts.clone())?;
-                conflicts.iter().for_each(Point::wait);
-            }
+        let order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listed = request.uses.listed();
+        let before: Vec<Point> = listed.conflicts(None, request.access, &request.bytes).cloned().collect();
+        before.iter().for_each(Point::ask);
+        let _copying = Copying::enter(request, &mut listed, before.clone());
+        drop(listed);
+        drop(order);
+        if !before.is_empty() {
+            let _waits = may_wait(before.clone())?;
+            before.iter().for_each(Point::wait);
         }
-        let _copying = HostCopy { order: self, uses, access: *access, bytes: bytes.clone() };
         Ok(copy())
     }
 
     /// Runs a copy of the host's at once, beside work that accesses the same bytes atomically. Returns `None`, without
     /// having run it, when other work uses them.
     pub fn host_copy_now<R>(&self, request: &Request<'_>, copy: impl FnOnce() -> R) -> Option<R> {
-        let Request { uses, access, bytes } = request;
         let order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut listed = uses.listed();
-        let is_used = listed.conflicts(None, *access, bytes).next().is_some()
-            || listed.conflicts_with_host(*access, bytes);
-        if is_used {
+        let mut listed = request.uses.listed();
+        if listed.conflicts(None, request.access, &request.bytes).next().is_some() {
             return None;
         }
-        listed.host.push((*access, bytes.clone()));
+        let _copying = Copying::enter(request, &mut listed, Vec::new());
         drop(listed);
         drop(order);
-        let _copying = HostCopy { order: self, uses, access: *access, bytes: bytes.clone() };
         Some(copy())
     }
 }
 
-/// A copy of the host's, taken off the list when it is over.
-struct HostCopy<'a> {
-    order: &'a Order,
-    uses: &'a Uses,
-    access: Access,
-    bytes: Range<usize>,
+/// A copy that a thread of the host makes or is going to: a timeline of one position, which is reached when it is over.
+struct HostCopy {
+    /// What it waits for.
+    before: Vec<Point>,
+    state: Mutex<Copied>,
+    ended: Condvar,
 }
 
-impl Drop for HostCopy<'_> {
-    fn drop(&mut self) {
-        let order = self.order.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut listed = self.uses.listed();
-        let own = (self.access, self.bytes.clone());
-        if let Some(at) = listed.host.iter().position(|copy| *copy == own) {
-            listed.host.swap_remove(at);
+#[derive(Default)]
+struct Copied {
+    is_over: bool,
+    /// Whom to tell.
+    dependents: Vec<Weak<dyn Dependent>>,
+}
+
+impl HostCopy {
+    fn state(&self) -> MutexGuard<'_, Copied> {
+        // Nothing panics halfway through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Timeline for HostCopy {
+    fn has_reached(&self, _: u64) -> bool {
+        self.state().is_over
+    }
+
+    fn wait_until(&self, _: u64) {
+        let mut state = self.state();
+        while !state.is_over {
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        drop(listed);
-        drop(order);
-        self.order.host_copy_ended.notify_all();
+    }
+
+    fn tell(&self, _: u64, whom: &Weak<dyn Dependent>) -> bool {
+        let mut state = self.state();
+        if !state.is_over && !state.dependents.iter().any(|known| known.ptr_eq(whom)) {
+            state.dependents.push(whom.clone());
+        }
+        state.is_over
+    }
+
+    fn depends_on(&self, _: u64, other: &Point, seen: &mut Vec<(usize, u64)>) -> bool {
+        self.before.iter().any(|point| !point.is_reached() && point.depends_on(other, seen))
+    }
+}
+
+/// A copy that is over when this is dropped, also by a panic.
+struct Copying<'a> {
+    copy: Arc<HostCopy>,
+    uses: &'a Uses,
+}
+
+impl<'a> Copying<'a> {
+    /// Lists a copy. The caller holds the lock of the device's order.
+    fn enter(request: &Request<'a>, listed: &mut Listed, before: Vec<Point>) -> Self {
+        let copy = Arc::new(HostCopy { before, state: Mutex::default(), ended: Condvar::new() });
+        let timeline: Arc<dyn Timeline> = copy.clone();
+        let point = Point { timeline: Arc::downgrade(&timeline), position: 1 };
+        listed.add(Use { point, access: request.access, bytes: request.bytes.clone() });
+        Self { copy, uses: request.uses }
+    }
+}
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        let dependents = {
+            let mut state = self.copy.state();
+            state.is_over = true;
+            std::mem::take(&mut state.dependents)
+        };
+        self.copy.ended.notify_all();
+        let timeline: Arc<dyn Timeline> = self.copy.clone();
+        let own = Arc::downgrade(&timeline);
+        self.uses.listed().work.retain(|of_list| !of_list.point.is_of(&own));
+        for dependent in dependents.iter().filter_map(Weak::upgrade) {
+            dependent.go_on();
+        }
     }
 }

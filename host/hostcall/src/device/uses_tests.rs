@@ -108,14 +108,38 @@ fn a_copy_of_the_hosts_waits_and_is_waited_for() {
         });
         a.finish(1);
         inside.wait();
-        let launch = scope.spawn(move || {
-            order.enter(&at(&b, 1), &[request(uses, Access::Read, 0..4)]);
-            copied.load(Ordering::Relaxed)
-        });
+        let before = order.enter(&at(&b, 1), &[request(uses, Access::Read, 0..4)]);
+        assert!(before.len() == 1 && !before[0].is_reached());
         go_on.wait();
-        assert!(launch.join().unwrap());
+        before[0].wait();
+        assert!(copied.load(Ordering::Relaxed) && before[0].is_reached());
     });
-    assert!(uses.listed().host.is_empty());
+}
+
+/// Who copies waits for what was entered before it, and what is entered meanwhile waits for the copy.
+#[test]
+fn a_copy_of_the_hosts_does_not_wait_for_what_is_entered_meanwhile() {
+    let (order, uses, [a, b]) = (Order::default(), Uses::default(), fakes());
+    order.enter(&at(&a, 1), &[request(&uses, Access::Write, 0..8)]);
+    let asked = std::sync::Barrier::new(2);
+    let copied = std::thread::scope(|scope| {
+        let copy = scope.spawn(|| {
+            let may_wait = |before: Vec<Point>| {
+                asked.wait();
+                assert_eq!(before.len(), 1);
+                Ok::<_, ()>(())
+            };
+            order.host_copy(&request(&uses, Access::Read, 0..8), may_wait, || ())
+        });
+        asked.wait();
+        let before = order.enter(&at(&b, 1), &[request(&uses, Access::Write, 0..8)]);
+        assert_eq!(before.len(), 2);
+        assert!(before.iter().all(|point| !point.is_reached()));
+        // The second stream's work has not ended, and need not.
+        a.finish(1);
+        copy.join().unwrap()
+    });
+    assert_eq!(copied, Ok(()));
 }
 
 /// A copy that panics does not keep others waiting.
