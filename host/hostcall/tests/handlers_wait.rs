@@ -192,10 +192,9 @@ fn a_stream_that_waits_for_the_kernel_later_is_not_waited_for() {
     assert!(matches!(other.synchronize(), Err(Error::Launch { .. })));
 }
 
-/// Work that comes to use a buffer while a handler waits for it is waited for too, and may wait for the
-/// handler's kernel.
+/// Work that comes to use a buffer while a handler waits for it waits for the handler's copy, and may wait for its kernel.
 #[test]
-fn a_buffer_that_waits_for_the_kernel_later_is_not_waited_for() {
+fn a_buffer_that_waits_for_the_kernel_later_is_read_before() {
     let device = Device::open("cpu").unwrap();
     let [own, before, after] = [(); 3].map(|()| device.stream().unwrap());
     let [out, buffer] = [(); 2].map(|()| Arc::new(device.alloc_zeroed::<u32>(1).unwrap()));
@@ -218,7 +217,7 @@ fn a_buffer_that_waits_for_the_kernel_later_is_not_waited_for() {
     after.fill(&buffer, 7).unwrap();
     go.send(()).unwrap();
     let told = told.recv_timeout(Duration::from_secs(20)).expect("the handler goes on");
-    assert!(matches!(told, Err(Error::WouldDeadlock { .. })), "{told:?}");
+    assert!(matches!(told.as_deref(), Ok([1])), "{told:?}");
     assert_eq!(buffer.read().unwrap(), [7]);
 }
 

@@ -331,11 +331,11 @@ fn a_wait_that_was_refused_is_made_for_the_next_operation() {
     let [gate, out] = [(); 2].map(|()| device.alloc_zeroed::<u32>(1).unwrap());
     sets_behind_a_gate.launch(&first, Grid::new(1, 1), (&gate, &out)).unwrap();
     noted.refused_waits.store(1, Ordering::SeqCst);
-    let refused = adds_ten.launch(&second, Grid::new(1, 1), (&out,)).unwrap();
-    assert!(matches!(refused.wait(), Err(Error::Launch { failure: LaunchFailure::NotStarted(_), .. })));
+    second.wait_for(&first.record().unwrap()).unwrap();
     let next = adds_ten.launch(&second, Grid::new(1, 1), (&out,)).unwrap();
     assert!(matches!(next.wait_for(Duration::from_millis(100)), Err(Error::TimedOut { .. })));
     gate.write_now(&[1]).unwrap();
-    next.wait().unwrap_or_else(|error| panic!("{error}"));
+    next.wait().unwrap();
     assert_eq!(out.read().unwrap(), [11]);
+    assert!(second.synchronize().is_err(), "the refusal is told");
 }
