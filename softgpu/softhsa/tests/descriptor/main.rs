@@ -259,7 +259,9 @@ fn what_cannot_be_true_is_refused() {
         let refused = with(at, &|word| word | 1 << bit).expect_err(what);
         assert!(refused.contains(what), "{refused}");
     }
-    let changes: [(usize, &dyn Fn(u32) -> u32, &str); 9] = [
+    /// The word of the descriptor that is changed, how, and what is said of it.
+    type Change<'a> = (usize, &'a dyn Fn(u32) -> u32, &'a str);
+    let changes: [Change<'_>; 9] = [
         (4, &|_| 16, "it declares 16 bytes of scratch without enabling it"),
         (4, &|_| 2 << 20, "bytes of scratch"),
         (16, &|word| word + 4, "the entry of the kernel probe.kd is not at a multiple of 256"),
