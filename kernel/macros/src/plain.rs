@@ -103,6 +103,7 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
             // it after the derive has seen it.
             #[allow(
                 dead_code,
+                clippy::multiple_bound_locations,
                 clippy::type_complexity,
                 clippy::unused_unit,
                 reason = "the compiler checks the types"

@@ -181,7 +181,8 @@ impl Server {
         }
     }
 
-    /// Begins a launch: calls of its waves are answered from now on, those of others with [`CallError::Cancelled`].
+    /// Begins a launch: calls of its waves are answered from now on, those of others with
+    /// [`CallError::Cancelled`](hostcall_abi::status::CallError::Cancelled).
     ///
     /// # Errors
     /// When too many launches have not ended.
@@ -236,7 +237,7 @@ impl Server {
     }
 
     /// Ends a launch whose kernel has ended. Calls that are left (of waves that were killed) get
-    /// [`CallError::Cancelled`].
+    /// [`CallError::Cancelled`](hostcall_abi::status::CallError::Cancelled).
     pub fn end(&self, id: LaunchId) -> LaunchReport {
         let cancelled = self.end_all(id.into());
         LaunchReport { cancelled: cancelled.first().map(|(_, why)| *why) }
@@ -291,7 +292,7 @@ impl Server {
     }
 
     /// Cancels a launch, or launches that began together: their waiting calls and all further ones end with
-    /// [`CallError::Cancelled`].
+    /// [`CallError::Cancelled`](hostcall_abi::status::CallError::Cancelled).
     pub fn cancel(&self, launches: impl Into<LaunchRun>, why: CancelReason) {
         self.shared.cancel(launches.into(), why);
     }
@@ -366,8 +367,8 @@ impl Server {
     }
 }
 
-/// Every waiting call gets [`CallError::Cancelled`], and the device learns that nobody serves any more. Handlers that run
-/// are not waited for, except inline ones, for a few seconds.
+/// Every waiting call gets [`CallError::Cancelled`](hostcall_abi::status::CallError::Cancelled), and the device learns that
+/// nobody serves any more. Handlers that run are not waited for, except inline ones, for a few seconds.
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop();
