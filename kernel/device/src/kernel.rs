@@ -151,7 +151,7 @@ pub unsafe trait KernelArg {
     ///
     /// # Safety
     /// `raw` must have been made for this parameter type. What it refers to must live for `'launch`, and nobody may
-    /// write it in that time but through [`Global`] or atomics, or a [`Disjoint`](crate::Disjoint): then nobody else may
+    /// write it in that time but through [`Global`](crate::Global) or atomics, or a [`Disjoint`](crate::Disjoint): then nobody else may
     /// access it in that time, and each lane makes one value.
     unsafe fn from_raw<'launch>(raw: Self::Raw) -> Self::Value<'launch>;
 
