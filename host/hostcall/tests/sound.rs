@@ -155,7 +155,7 @@ fn what_was_kept_for_an_ended_lane_is_never_dropped() {
     }
     launch.cancel();
     drop(launch);
-    // Long enough for the reaper, which looks each millisecond, and the threads that drop values.
+    // Long enough for the reaper and the threads that drop values.
     thread::sleep(Duration::from_millis(300));
     assert!(stream.synchronize().is_err());
     drop((stream, device));

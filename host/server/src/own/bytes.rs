@@ -134,7 +134,7 @@ fn at_once(
             request_bytes = size_of_val(words) + bytes.len();
             let request = Request { words, bytes, reply_capacity: lane.reply_capacity(messages), caller };
             let runs = inline.run(entry, caller, left);
-            let result = called_by(caller, || run(shared, entry, service, request, place));
+            let result = called_by(caller, || run(shared, entry, service, request, place.share));
             drop(runs);
             result
         };
@@ -213,15 +213,16 @@ fn later(
     start(shared, entry, scanner, batch, 0, calls.collect());
 }
 
-/// Runs the handler of a method for one lane, whose reply may go to `place`. Returns the reply. A panic becomes an error.
+/// Runs the handler of a method for one lane, which has `share` bytes of a byte area. Returns the reply. A panic becomes an
+/// error.
 pub(crate) fn run(
     shared: &Shared,
     entry: &Entry,
     service: &dyn Service,
     request: Request<'_>,
-    place: ReplyPlace,
+    share: usize,
 ) -> Result<ByteReply, CallError> {
-    let mut filling = Filling::new(&shared.messages, request.reply_capacity, place);
+    let mut filling = Filling::new(&shared.messages, request.reply_capacity, share);
     match catch(|| service.call(entry.index, request, &mut filling)) {
         Ok(result) => result.map(|()| filling.finish()),
         Err(_) => {

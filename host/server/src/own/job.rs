@@ -17,7 +17,7 @@ use crate::engine::watchdog::Watched;
 use crate::engine::workers::Work;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
-use hostcall_abi::word::{Kind as PacketKind, ReplyAt};
+use hostcall_abi::word::Kind as PacketKind;
 use hostcall_channel::host::DetachedAnswer;
 use hostcall_service::{AsyncService, Caller, OwnedReply, OwnedRequest, Reply, Request, called_by};
 use smallvec::SmallVec;
@@ -190,9 +190,9 @@ impl ReadCall {
         }
         let caller = call.request.caller;
         set_service(ticket.entry.method.name());
-        let place = ticket.places[rank as usize];
+        let share = ticket.places[rank as usize].share;
         let result = called_by(caller, || {
-            bytes::run(&ticket.shared, &ticket.entry, &***service, call.as_request(), place)
+            bytes::run(&ticket.shared, &ticket.entry, &***service, call.as_request(), share)
         });
         call.free();
         ticket.finish(rank, caller, result);
@@ -269,8 +269,8 @@ async fn answer_later(begins: BeginsLater<(Arc<Ticket>, u32, LaneCall)>) {
     drop(charge);
     let result = match handled {
         Some(Ok(Ok(reply))) => {
-            let place = ReplyPlace { wanted_at: ReplyAt::NONE, ..ticket.places[rank as usize] };
-            let mut filling = Filling::new(&ticket.shared.messages, capacity, place);
+            let share = ticket.places[rank as usize].share;
+            let mut filling = Filling::new(&ticket.shared.messages, capacity, share);
             filling.words(&reply.words);
             filling.bytes(&reply.bytes).map(|()| filling.finish())
         }

@@ -80,12 +80,13 @@ pub(crate) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    pub fn new(messages: &'a Messages, capacity: usize, place: ReplyPlace) -> Self {
+    /// An empty reply to a lane that has `share` bytes of a byte area.
+    pub fn new(messages: &'a Messages, capacity: usize, share: usize) -> Self {
         Self {
             messages,
             reply: ByteReply { words: SmallVec::new(), bytes: ReplyBytes::Few(Vec::new()) },
             capacity,
-            most_few: MOST_FEW_BYTES.min(place.share).min(capacity),
+            most_few: MOST_FEW_BYTES.min(share).min(capacity),
         }
     }
 
@@ -166,8 +167,7 @@ mod tests {
     #[test]
     fn room_that_the_caller_does_not_take_is_refused_before_there_is_memory_for_it() {
         let messages = Messages::new(Budget::new(1 << 20, 1 << 16), LoanPool::new(Box::new(ProcessLoans)), 8);
-        let place = ReplyPlace { share: 64, ..ReplyPlace::default() };
-        let mut filling = Filling::new(&messages, 10, place);
+        let mut filling = Filling::new(&messages, 10, 64);
         filling.bytes(&[1, 2]).unwrap();
         for room in [9, 1 << 45, usize::MAX - 1, usize::MAX] {
             let filled = filling.fill(room, &mut |_| unreachable!("there is no room"));

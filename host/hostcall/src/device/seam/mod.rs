@@ -373,7 +373,8 @@ pub unsafe trait Backend: Send + Sync + 'static {
     }
 
     /// Returns something that makes lanes look which wait for long, on a device that lets them sleep. It is called
-    /// after an answer that a worker thread or a future gave; lanes that wait for an inline handler do not sleep long.
+    /// after an answer that a worker thread or a future gave; lanes that wait for an inline handler look again
+    /// by themselves.
     fn waker(&self) -> Option<Box<dyn Fn() + Send + Sync>> {
         None
     }
