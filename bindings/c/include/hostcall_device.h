@@ -72,7 +72,7 @@ struct hostcall_raw_writer {
 #define HOSTCALL_RAW_WRITER {0}
 #endif
 
-/* Layouts: those of core/abi/src/raw.rs. Words have 8 bytes, and count from `shared`. */
+/* Layouts, made from those of core/abi/src/raw.rs. Words have 8 bytes, and count from `shared`. */
 #define HOSTCALL_RAW_START_WORDS 16u
 #define HOSTCALL_RAW_GIVEN_WORD 1u
 #define HOSTCALL_RAW_HEADER_WORDS 8u
@@ -81,9 +81,9 @@ struct hostcall_raw_writer {
 #define HOSTCALL_RAW_HEADER_WAVE 2u
 #define HOSTCALL_RAW_HEADER_OPENED_NS 3u
 #define HOSTCALL_RAW_HEADER_DROPPED 4u
-#define HOSTCALL_RAW_RING_HEAD 0u  /* Byte of the ring. */
-#define HOSTCALL_RAW_RING_KNOWN 8u /* Byte of the ring. */
-#define HOSTCALL_RAW_CLOSED (UINT64_C(1) << 32)
+#define HOSTCALL_RAW_RING_HEAD_BYTE 0u
+#define HOSTCALL_RAW_RING_KNOWN_BYTE 8u
+#define HOSTCALL_RAW_CLOSED UINT64_C(0x100000000)
 #define HOSTCALL_RAW_TICKET_SHIFT 33
 #define HOSTCALL_RAW_MOST_RECORD_BYTES 128u
 
@@ -422,7 +422,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_raw_header_at_(const struct hostcall_raw_str
  * moment, and in its lower half the low half of the host's word as they have seen it last. Takes the right to a position.
  */
 HOSTCALL_FUNCTION int hostcall_raw_take_free_(const struct hostcall_raw_stream *stream) {
-    const uint64_t known = stream->ring + HOSTCALL_RAW_RING_KNOWN, one = UINT64_C(1) << 32;
+    const uint64_t known = stream->ring + HOSTCALL_RAW_RING_KNOWN_BYTE, one = UINT64_C(1) << 32;
     if ((int32_t)(hostcall_load_(known) >> 32) <= 0)
         return 0;
     if ((int32_t)(hostcall_add_(known, 0 - one) >> 32) > 0)
@@ -433,7 +433,7 @@ HOSTCALL_FUNCTION int hostcall_raw_take_free_(const struct hostcall_raw_stream *
 
 /* Tells waves how many pages the host has given, ever, and takes the right to a position if there is one. */
 HOSTCALL_FUNCTION int hostcall_raw_tell_(const struct hostcall_raw_stream *stream, uint64_t given) {
-    const uint64_t known = stream->ring + HOSTCALL_RAW_RING_KNOWN;
+    const uint64_t known = stream->ring + HOSTCALL_RAW_RING_KNOWN_BYTE;
     uint64_t word = hostcall_load_(known);
     for (;;) {
         uint32_t more = (uint32_t)given - (uint32_t)word;
@@ -455,7 +455,7 @@ HOSTCALL_FUNCTION int hostcall_raw_open_(const struct hostcall_raw_stream *strea
     if (!hostcall_raw_take_free_(stream) &&
         !(looks && hostcall_raw_tell_(stream, hostcall_load_(stream->shared + 8 * HOSTCALL_RAW_GIVEN_WORD))))
         return 0;
-    uint64_t position = hostcall_add_(stream->ring + HOSTCALL_RAW_RING_HEAD, 1), entry;
+    uint64_t position = hostcall_add_(stream->ring + HOSTCALL_RAW_RING_HEAD_BYTE, 1), entry;
     /* The host has stored it before it said that the page may be taken. */
     while ((entry = hostcall_load_(hostcall_raw_free_at_(stream, position))) >> 16 != (position + 1) << 16 >> 16)
         hostcall_pause_();

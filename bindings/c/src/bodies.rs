@@ -2,9 +2,10 @@
 
 use crate::buffer::hostcall_buffer;
 use crate::device::hostcall_device;
-use crate::error::{Failure, hostcall_error, hostcall_status, run};
+use crate::error::Failure;
+use crate::functions::functions;
 use crate::graph::hostcall_graph;
-use crate::handle::{self, Out, State, get, hostcall_free_function, place, put, values};
+use crate::handle::{get, values};
 use hostcall::device::ValueType;
 use hostcall::graph::{Condition, Graph, NodeId};
 use std::ffi::c_void;
@@ -17,109 +18,73 @@ pub struct hostcall_condition(Condition);
 /// device, but not wait for the replay's stream, and must return.
 pub type hostcall_condition_function = Option<unsafe extern "C" fn(state: *mut c_void) -> u32>;
 
-/// Makes a condition of the number in a buffer of one HOSTCALL_KIND_U32, which kernels write through a `&Global<u32>` or an
-/// atomic.
-pub extern "C" fn hostcall_condition_word(
-    word: Option<&hostcall_buffer>,
-    condition: Out<'_, hostcall_condition>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(condition, "condition")?;
-        let hostcall_buffer { bytes, of } = get(word, "word")?;
+/// Makes a graph of one node.
+fn one(
+    device: &hostcall_device,
+    add: impl FnOnce(&mut Graph) -> Result<NodeId, hostcall::Error>,
+) -> Result<hostcall_graph, hostcall::Error> {
+    let mut graph = Graph::new(&device.device);
+    add(&mut graph)?;
+    Ok(hostcall_graph(graph))
+}
+
+functions! {
+    /// Makes a condition of the number in a buffer of one HOSTCALL_KIND_U32, which kernels write through a `&Global<u32>` or an
+    /// atomic.
+    make hostcall_condition_word(word: &hostcall_buffer) -> hostcall_condition as condition {
+        let hostcall_buffer { bytes, of } = word;
         if *of != ValueType::of::<u32>() {
             return Err(Failure::invalid("a condition's buffer is one of HOSTCALL_KIND_U32"));
         }
-        put(place, hostcall_condition(Condition::word_bytes(bytes)?));
-        Ok(())
-    })
-}
+        hostcall_condition(Condition::word_bytes(bytes)?)
+    }
 
-/// Makes a condition of what a function returns. `free_state` gets `state` when nobody can call it any more, on any thread, or
-/// when this function fails.
-pub extern "C" fn hostcall_condition_call(
-    function: hostcall_condition_function,
-    state: *mut c_void,
-    free_state: hostcall_free_function,
-    condition: Out<'_, hostcall_condition>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    let state = State::new(state, free_state);
-    run(error, || {
-        let (place, function) = (place(condition, "condition")?, get(function, "function")?);
+    /// Makes a condition of what a function returns. `free_state` gets `state` when nobody can call it any more, on any thread, or
+    /// when this function fails.
+    make hostcall_condition_call(
+        function: hostcall_condition_function;
+        state
+    ) -> hostcall_condition as condition {
+        let function = get(function, "function")?;
         // SAFETY: CALLER: it is a function of its type, which gets its state.
-        let condition = Condition::function(move || unsafe { function(state.pointer()) });
-        put(place, hostcall_condition(condition));
-        Ok(())
-    })
-}
+        hostcall_condition(Condition::function(move || unsafe { function(state.pointer()) }))
+    }
 
-/// Frees a condition and sets the handle to NULL; graphs that have it keep it. NULL is let be.
-pub extern "C" fn hostcall_condition_free(condition: Option<&mut *mut hostcall_condition>) {
-    handle::free(condition);
-}
+    /// Frees a condition and sets the handle to NULL; graphs that have it keep it. NULL is let be.
+    free hostcall_condition_free(condition: hostcall_condition) { drop(condition) }
 
-/// Makes a graph of one node.
-fn put_graph(
-    place: &mut *mut hostcall_graph,
-    device: Option<&hostcall_device>,
-    add: impl FnOnce(&mut Graph) -> Result<NodeId, hostcall::Error>,
-) -> Result<(), Failure> {
-    let mut graph = Graph::new(&get(device, "device")?.device);
-    add(&mut graph)?;
-    put(place, hostcall_graph(graph));
-    Ok(())
-}
+    /// Makes a graph of one node: `then` is done if the condition is not 0, else `otherwise`, which may be NULL. It has both as
+    /// they are now. hostcall_stream_add_graph puts it among other work.
+    make hostcall_graph_if(
+        device: &hostcall_device,
+        condition: &hostcall_condition,
+        then: &hostcall_graph,
+        otherwise: Option<&hostcall_graph>,
+    ) -> hostcall_graph as graph {
+        one(device, |graph| match otherwise {
+            Some(otherwise) => graph.add_if_else(&condition.0, &then.0, &otherwise.0),
+            None => graph.add_if(&condition.0, &then.0),
+        })?
+    }
 
-/// Makes a graph of one node: `then` is done if the condition is not 0, else `otherwise`, which may be NULL. It has both as
-/// they are now. hostcall_stream_add_graph puts it among other work.
-pub extern "C" fn hostcall_graph_if(
-    device: Option<&hostcall_device>,
-    condition: Option<&hostcall_condition>,
-    then: Option<&hostcall_graph>,
-    otherwise: Option<&hostcall_graph>,
-    graph: Out<'_, hostcall_graph>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(graph, "graph")?;
-        let (condition, then) = (&get(condition, "condition")?.0, &get(then, "then")?.0);
-        put_graph(place, device, |graph| match otherwise {
-            Some(otherwise) => graph.add_if_else(condition, then, &otherwise.0),
-            None => graph.add_if(condition, then),
-        })
-    })
-}
+    /// Makes a graph of one node: `body` is done again and again, as long as the condition is not 0, which is looked at before
+    /// each turn. It has the body as it is now. hostcall_stream_add_graph puts it among other work.
+    make hostcall_graph_while(
+        device: &hostcall_device,
+        condition: &hostcall_condition,
+        body: &hostcall_graph,
+    ) -> hostcall_graph as graph {
+        one(device, |graph| graph.add_while(&condition.0, &body.0))?
+    }
 
-/// Makes a graph of one node: `body` is done again and again, as long as the condition is not 0, which is looked at before
-/// each turn. It has the body as it is now. hostcall_stream_add_graph puts it among other work.
-pub extern "C" fn hostcall_graph_while(
-    device: Option<&hostcall_device>,
-    condition: Option<&hostcall_condition>,
-    body: Option<&hostcall_graph>,
-    graph: Out<'_, hostcall_graph>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(graph, "graph")?;
-        let (condition, body) = (&get(condition, "condition")?.0, &get(body, "body")?.0);
-        put_graph(place, device, |graph| graph.add_while(condition, body))
-    })
-}
-
-/// Makes a graph of one node: of `count` bodies the one is done whose place the condition's number is, from 0, and none if
-/// there is no such place. It has the bodies as they are now. hostcall_stream_add_graph puts it among other work.
-pub unsafe extern "C" fn hostcall_graph_switch(
-    device: Option<&hostcall_device>,
-    condition: Option<&hostcall_condition>,
-    bodies: *const *const hostcall_graph,
-    count: usize,
-    graph: Out<'_, hostcall_graph>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(graph, "graph")?;
-        let condition = &get(condition, "condition")?.0;
+    /// Makes a graph of one node: of `count` bodies the one is done whose place the condition's number is, from 0, and none if
+    /// there is no such place. It has the bodies as they are now. hostcall_stream_add_graph puts it among other work.
+    make hostcall_graph_switch(
+        device: &hostcall_device,
+        condition: &hostcall_condition,
+        bodies: *const *const hostcall_graph,
+        count: usize,
+    ) -> hostcall_graph as graph {
         // SAFETY: CALLER.
         let bodies = unsafe { values(bodies, count, "bodies") }?;
         let mut graphs = Vec::with_capacity(bodies.len());
@@ -127,6 +92,6 @@ pub unsafe extern "C" fn hostcall_graph_switch(
             // SAFETY: CALLER: it is NULL or a graph.
             graphs.push(&get(unsafe { body.as_ref() }, "a body")?.0);
         }
-        put_graph(place, device, |graph| graph.add_switch(condition, &graphs))
-    })
+        one(device, |graph| graph.add_switch(&condition.0, &graphs))?
+    }
 }

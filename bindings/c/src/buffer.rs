@@ -1,12 +1,13 @@
 //! Types of values, and buffers of them.
 
 use crate::device::hostcall_device;
-use crate::error::{Failure, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, get, place, put, text, values};
+use crate::error::{Failure, hostcall_status};
+use crate::functions::functions;
+use crate::handle::{get, values};
 use crate::stream::hostcall_stream;
 use hostcall::DeviceBuffer;
 use hostcall::device::{PinnedBuffer, ValueType};
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
 /// What an argument is. The numbers are also what a type or a buffer is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,71 +106,6 @@ fn number_of(kind: u32) -> Result<ValueType, Failure> {
     })
 }
 
-/// Makes the type of a number, by its hostcall_kind.
-pub extern "C" fn hostcall_type_number(
-    kind: u32,
-    made: Out<'_, hostcall_type>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(made, "made")?;
-        put(place, hostcall_type(number_of(kind)?));
-        Ok(())
-    })
-}
-
-/// Makes the type of a Rust struct `#[repr(C)] #[derive(Plain)]`, by its name and the types of its `count` fields. Such a
-/// struct has no padding. The types of the fields can be freed afterwards.
-pub unsafe extern "C" fn hostcall_type_struct(
-    name: *const c_char,
-    fields: *const *const hostcall_type,
-    count: usize,
-    made: Out<'_, hostcall_type>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(made, "made")?;
-        // SAFETY: CALLER.
-        let (name, fields) = unsafe { (text(name, "name")?, values(fields, count, "fields")?) };
-        let mut types = Vec::with_capacity(fields.len());
-        for field in fields {
-            // SAFETY: CALLER: it is NULL or a type.
-            types.push(get(unsafe { field.as_ref() }, "a field's type")?.0);
-        }
-        let made = ValueType::structure(name, &types)
-            .ok_or_else(|| {
-                Failure::invalid(format!(
-                    "a struct {name} of these fields has padding: add a field in its place, here and in the kernel"
-                ))
-            })?;
-        put(place, hostcall_type(made));
-        Ok(())
-    })
-}
-
-/// Makes the type of an array of `len` values.
-pub extern "C" fn hostcall_type_array(
-    of: Option<&hostcall_type>,
-    len: usize,
-    made: Out<'_, hostcall_type>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(made, "made")?;
-        let array = get(of, "of")?.0.array(len);
-        put(
-            place,
-            hostcall_type(get(array, "of").map_err(|_| Failure::invalid("no memory holds the array"))?),
-        );
-        Ok(())
-    })
-}
-
-/// Frees a type and sets the handle to NULL. NULL is let be.
-pub extern "C" fn hostcall_type_free(of: Option<&mut *mut hostcall_type>) {
-    handle::free(of);
-}
-
 impl hostcall_buffer {
     /// Says what it is: "a buffer of 8 U32 (32 bytes)".
     fn described(&self) -> String {
@@ -194,170 +130,12 @@ impl hostcall_buffer {
     }
 }
 
-fn alloc(device: Option<&hostcall_device>, of: ValueType, len: usize) -> Result<hostcall_buffer, Failure> {
-    let device = &get(device, "device")?.device;
+/// Returns how many bytes a buffer has.
+fn bytes_of(of: ValueType, len: usize) -> Result<usize, Failure> {
     if of.bytes() == 0 {
         return Err(Failure::invalid("values of a buffer have at least one byte"));
     }
-    let bytes = len.checked_mul(of.bytes()).ok_or_else(|| Failure::invalid("no memory holds the buffer"))?;
-    Ok(hostcall_buffer { bytes: device.alloc_zeroed(bytes)?, of })
-}
-
-/// Allocates `len` numbers of a hostcall_kind, all zero.
-pub extern "C" fn hostcall_buffer_alloc(
-    device: Option<&hostcall_device>,
-    kind: u32,
-    len: usize,
-    buffer: Out<'_, hostcall_buffer>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(buffer, "buffer")?;
-        put(place, alloc(device, number_of(kind)?, len)?);
-        Ok(())
-    })
-}
-
-/// Allocates `len` values of a type, all zero bytes.
-pub extern "C" fn hostcall_buffer_alloc_of(
-    device: Option<&hostcall_device>,
-    of: Option<&hostcall_type>,
-    len: usize,
-    buffer: Out<'_, hostcall_buffer>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(buffer, "buffer")?;
-        put(place, alloc(device, get(of, "of")?.0, len)?);
-        Ok(())
-    })
-}
-
-/// Makes another buffer of the same memory: the `len` values from `first` on.
-pub extern "C" fn hostcall_buffer_part(
-    buffer: Option<&hostcall_buffer>,
-    first: usize,
-    len: usize,
-    part: Out<'_, hostcall_buffer>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(part, "part")?;
-        let hostcall_buffer { bytes, of } = get(buffer, "buffer")?;
-        let values = bytes.len() / of.bytes();
-        let Some(end) = first.checked_add(len).filter(|end| *end <= values) else {
-            let text = format!("{len} values from value {first} on do not lie in a buffer of {values}");
-            return Err(Failure::new(hostcall_status::Refused, text));
-        };
-        let part = first * of.bytes()..end * of.bytes();
-        put(place, hostcall_buffer { bytes: bytes.part(part)?, of: *of });
-        Ok(())
-    })
-}
-
-/// Frees a buffer and sets the handle to NULL. NULL is let be.
-pub extern "C" fn hostcall_buffer_free(buffer: Option<&mut *mut hostcall_buffer>) {
-    handle::free(buffer);
-}
-
-/// Returns how many values the buffer has; 0 for NULL.
-pub extern "C" fn hostcall_buffer_len(buffer: Option<&hostcall_buffer>) -> usize {
-    buffer.map_or(0, |buffer| buffer.bytes.len() / buffer.of.bytes())
-}
-
-/// Waits for everything before it that uses the values, and copies these there: `size` bytes, as many as the buffer has.
-pub unsafe extern "C" fn hostcall_buffer_write(
-    buffer: Option<&hostcall_buffer>,
-    from: *const c_void,
-    size: usize,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        // SAFETY: CALLER.
-        let from = unsafe { values(from.cast::<u8>(), size, "from") }?;
-        let buffer = get(buffer, "buffer")?;
-        buffer.check_size(size)?;
-        Ok(buffer.bytes.write(from)?)
-    })
-}
-
-/// Waits for everything before it that may write the values, and copies them to `to`: `size` bytes, as many as the buffer
-/// has.
-pub unsafe extern "C" fn hostcall_buffer_read(
-    buffer: Option<&hostcall_buffer>,
-    to: *mut c_void,
-    size: usize,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let buffer = get(buffer, "buffer")?;
-        buffer.check_size(size)?;
-        if to.is_null() && size > 0 {
-            return Err(Failure::invalid("`to` is NULL"));
-        }
-        let bytes = buffer.bytes.read()?;
-        // SAFETY: CALLER: so many bytes lie there, which nobody else uses; the vector has as many.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
-        Ok(())
-    })
-}
-
-/// Copies values to a buffer in the stream's order: `size` bytes, as many as the buffer has. They are taken at once, and may
-/// change after the call.
-pub unsafe extern "C" fn hostcall_stream_write(
-    stream: Option<&hostcall_stream>,
-    buffer: Option<&hostcall_buffer>,
-    from: *const c_void,
-    size: usize,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        // SAFETY: CALLER.
-        let from = unsafe { values(from.cast::<u8>(), size, "from") }?;
-        let (stream, buffer) = (&get(stream, "stream")?.0, get(buffer, "buffer")?);
-        buffer.check_size(size)?;
-        Ok(stream.write(&buffer.bytes, from)?)
-    })
-}
-
-/// Copies the values of `from` to `to`, which has the same length, on the device and in the stream's order.
-pub extern "C" fn hostcall_stream_copy(
-    stream: Option<&hostcall_stream>,
-    to: Option<&hostcall_buffer>,
-    from: Option<&hostcall_buffer>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let (to, from) = (get(to, "to")?, get(from, "from")?);
-        let stream = &get(stream, "stream")?.0;
-        if to.bytes.len() != from.bytes.len() {
-            let (from, to) = (from.described(), to.described());
-            let text = format!("{from} does not fit {to}: take the part that it is for");
-            return Err(Failure::new(hostcall_status::Refused, text));
-        }
-        Ok(stream.copy(&to.bytes, &from.bytes)?)
-    })
-}
-
-/// Sets every value of a buffer in the stream's order to the value at `value`, which has `size` bytes. Unless these are a
-/// pattern of at most 4 bytes, over and over, the host makes as much memory as the buffer has.
-pub unsafe extern "C" fn hostcall_stream_fill(
-    stream: Option<&hostcall_stream>,
-    buffer: Option<&hostcall_buffer>,
-    value: *const c_void,
-    size: usize,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let (stream, hostcall_buffer { bytes, of }) = (&get(stream, "stream")?.0, get(buffer, "buffer")?);
-        // SAFETY: CALLER.
-        let value = unsafe { values(value.cast::<u8>(), size, "value") }?;
-        if size != of.bytes() {
-            let text = format!("a value of the buffer has {} bytes, not {size}", of.bytes());
-            return Err(Failure::invalid(text));
-        }
-        Ok(stream.fill_bytes(bytes, value)?)
-    })
+    len.checked_mul(of.bytes()).ok_or_else(|| Failure::invalid("no memory holds the buffer"))
 }
 
 /// Numbers in memory that host and running kernels both read and write at any time. Any thread may use it; it is the
@@ -367,38 +145,154 @@ pub struct hostcall_pinned {
     pub(crate) of: ValueType,
 }
 
-/// Allocates `len` pinned numbers of a hostcall_kind, all zero.
-pub extern "C" fn hostcall_pinned_alloc(
-    device: Option<&hostcall_device>,
-    kind: u32,
-    len: usize,
-    pinned: Out<'_, hostcall_pinned>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(pinned, "pinned")?;
+functions! {
+    /// Makes the type of a number, by its hostcall_kind.
+    make hostcall_type_number(kind: u32) -> hostcall_type as made { hostcall_type(number_of(kind)?) }
+
+    /// Makes the type of a Rust struct `#[repr(C)] #[derive(Plain)]`, by its name and the types of its `count` fields. Such a
+    /// struct has no padding. The types of the fields can be freed afterwards.
+    make hostcall_type_struct(
+        name: &str,
+        fields: *const *const hostcall_type,
+        count: usize,
+    ) -> hostcall_type as made {
+        // SAFETY: CALLER.
+        let fields = unsafe { values(fields, count, "fields") }?;
+        let mut types = Vec::with_capacity(fields.len());
+        for field in fields {
+            // SAFETY: CALLER: it is NULL or a type.
+            types.push(get(unsafe { field.as_ref() }, "a field's type")?.0);
+        }
+        hostcall_type(ValueType::structure(name, &types).ok_or_else(|| {
+            Failure::invalid(format!(
+                "a struct {name} of these fields has padding: add a field in its place, here and in the kernel"
+            ))
+        })?)
+    }
+
+    /// Makes the type of an array of `len` values.
+    make hostcall_type_array(of: &hostcall_type, len: usize) -> hostcall_type as made {
+        hostcall_type(of.0.array(len).ok_or_else(|| Failure::invalid("no memory holds the array"))?)
+    }
+
+    /// Frees a type and sets the handle to NULL. NULL is let be.
+    free hostcall_type_free(of: hostcall_type) { drop(of) }
+
+    /// Allocates `len` numbers of a hostcall_kind, all zero.
+    make hostcall_buffer_alloc(device: &hostcall_device, kind: u32, len: usize) -> hostcall_buffer as buffer {
         let of = number_of(kind)?;
-        let bytes =
-            len.checked_mul(of.bytes()).ok_or_else(|| Failure::invalid("no memory holds the buffer"))?;
-        put(place, hostcall_pinned { bytes: get(device, "device")?.device.pinned(bytes)?, of });
-        Ok(())
-    })
-}
+        hostcall_buffer { bytes: device.device.alloc_zeroed(bytes_of(of, len)?)?, of }
+    }
 
-/// Returns where the numbers lie; NULL for NULL. Who accesses one that a kernel or a thread may access meanwhile does so
-/// atomically. It is good until the handle and all launches that got it are gone.
-pub extern "C" fn hostcall_pinned_data(pinned: Option<&hostcall_pinned>) -> *mut c_void {
-    pinned.map_or(std::ptr::null_mut(), |pinned| pinned.bytes.host_address().as_ptr().cast())
-}
+    /// Allocates `len` values of a type, all zero bytes.
+    make hostcall_buffer_alloc_of(
+        device: &hostcall_device,
+        of: &hostcall_type,
+        len: usize,
+    ) -> hostcall_buffer as buffer {
+        hostcall_buffer { bytes: device.device.alloc_zeroed(bytes_of(of.0, len)?)?, of: of.0 }
+    }
 
-/// Returns how many numbers the buffer has; 0 for NULL.
-pub extern "C" fn hostcall_pinned_len(pinned: Option<&hostcall_pinned>) -> usize {
-    pinned.map_or(0, |pinned| pinned.bytes.len() / pinned.of.bytes())
-}
+    /// Makes another buffer of the same memory: the `len` values from `first` on.
+    make hostcall_buffer_part(buffer: &hostcall_buffer, first: usize, len: usize) -> hostcall_buffer as part {
+        let hostcall_buffer { bytes, of } = buffer;
+        let values = bytes.len() / of.bytes();
+        let Some(end) = first.checked_add(len).filter(|end| *end <= values) else {
+            let text = format!("{len} values from value {first} on do not lie in a buffer of {values}");
+            return Err(Failure::new(hostcall_status::Refused, text));
+        };
+        let part = first * of.bytes()..end * of.bytes();
+        hostcall_buffer { bytes: bytes.part(part)?, of: *of }
+    }
 
-/// Frees a pinned buffer and sets the handle to NULL. NULL is let be.
-pub extern "C" fn hostcall_pinned_free(pinned: Option<&mut *mut hostcall_pinned>) {
-    handle::free(pinned);
+    /// Frees a buffer and sets the handle to NULL. NULL is let be.
+    free hostcall_buffer_free(buffer: hostcall_buffer) { drop(buffer) }
+
+    /// Returns how many values the buffer has; 0 for NULL.
+    ask hostcall_buffer_len(buffer: &hostcall_buffer) -> usize {
+        buffer.bytes.len() / buffer.of.bytes()
+    }
+
+    /// Waits for everything before it that uses the values, and copies these there: `size` bytes, as many as the buffer has.
+    run hostcall_buffer_write(buffer: &hostcall_buffer, from: *const c_void, size: usize) {
+        // SAFETY: CALLER.
+        let from = unsafe { values(from.cast::<u8>(), size, "from") }?;
+        buffer.check_size(size)?;
+        buffer.bytes.write(from)?
+    }
+
+    /// Waits for everything before it that may write the values, and copies them to `to`: `size` bytes, as many as the buffer
+    /// has.
+    run hostcall_buffer_read(buffer: &hostcall_buffer, to: *mut c_void, size: usize) {
+        buffer.check_size(size)?;
+        if to.is_null() && size > 0 {
+            return Err(Failure::invalid("`to` is NULL"));
+        }
+        let bytes = buffer.bytes.read()?;
+        // SAFETY: CALLER: so many bytes lie there, which nobody else uses; the vector has as many.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
+    }
+
+    /// Copies values to a buffer in the stream's order: `size` bytes, as many as the buffer has. They are taken at once, and may
+    /// change after the call.
+    run hostcall_stream_write(
+        stream: &hostcall_stream,
+        buffer: &hostcall_buffer,
+        from: *const c_void,
+        size: usize,
+    ) {
+        // SAFETY: CALLER.
+        let from = unsafe { values(from.cast::<u8>(), size, "from") }?;
+        buffer.check_size(size)?;
+        stream.0.write(&buffer.bytes, from)?
+    }
+
+    /// Copies the values of `from` to `to`, which has the same length, on the device and in the stream's order.
+    run hostcall_stream_copy(stream: &hostcall_stream, to: &hostcall_buffer, from: &hostcall_buffer) {
+        if to.bytes.len() != from.bytes.len() {
+            let (from, to) = (from.described(), to.described());
+            let text = format!("{from} does not fit {to}: take the part that it is for");
+            return Err(Failure::new(hostcall_status::Refused, text));
+        }
+        stream.0.copy(&to.bytes, &from.bytes)?
+    }
+
+    /// Sets every value of a buffer in the stream's order to the value at `value`, which has `size` bytes. Unless these are a
+    /// pattern of at most 4 bytes, over and over, the host makes as much memory as the buffer has.
+    run hostcall_stream_fill(
+        stream: &hostcall_stream,
+        buffer: &hostcall_buffer,
+        value: *const c_void,
+        size: usize,
+    ) {
+        // SAFETY: CALLER.
+        let value = unsafe { values(value.cast::<u8>(), size, "value") }?;
+        if size != buffer.of.bytes() {
+            let text = format!("a value of the buffer has {} bytes, not {size}", buffer.of.bytes());
+            return Err(Failure::invalid(text));
+        }
+        stream.0.fill_bytes(&buffer.bytes, value)?
+    }
+
+    /// Allocates `len` pinned numbers of a hostcall_kind, all zero.
+    make hostcall_pinned_alloc(device: &hostcall_device, kind: u32, len: usize) -> hostcall_pinned as pinned {
+        let of = number_of(kind)?;
+        hostcall_pinned { bytes: device.device.pinned(bytes_of(of, len)?)?, of }
+    }
+
+    /// Returns where the numbers lie; NULL for NULL. Who accesses one that a kernel or a thread may access meanwhile does so
+    /// atomically. It is good until the handle and all launches that got it are gone.
+    ask hostcall_pinned_data(pinned: &hostcall_pinned) -> *mut c_void {
+        pinned.bytes.host_address().as_ptr().cast()
+    }
+
+    /// Returns how many numbers the buffer has; 0 for NULL.
+    ask hostcall_pinned_len(pinned: &hostcall_pinned) -> usize {
+        pinned.bytes.len() / pinned.of.bytes()
+    }
+
+    /// Frees a pinned buffer and sets the handle to NULL. NULL is let be.
+    free hostcall_pinned_free(pinned: hostcall_pinned) { drop(pinned) }
 }
 
 pub(crate) fn no_kind(given: u32) -> Failure {

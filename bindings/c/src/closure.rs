@@ -2,8 +2,9 @@
 
 use crate::buffer::hostcall_kind;
 use crate::device::hostcall_device;
-use crate::error::{Failure, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, State, answer, get, hostcall_free_function, place, put, values};
+use crate::error::Failure;
+use crate::functions::functions;
+use crate::handle::{get, values};
 use hostcall::{HostcallState, UntypedHostcall, WireType};
 use std::ffi::c_void;
 
@@ -42,25 +43,20 @@ fn wire_type(kind: u32, what: impl FnOnce() -> String) -> Result<WireType, Failu
     })
 }
 
-/// Makes a closure of `count` arguments of these hostcall_kinds, numbers or bools: `A` is the type of one, and the tuple of
-/// several (12 at most) or none. The result is of one kind, or of none (`()`) with 0. A closure that is not `is_continuous`
-/// takes one call. `free_state` gets `state` when no call comes any more, on any thread, or when this function fails.
-pub unsafe extern "C" fn hostcall_closure_new(
-    device: Option<&hostcall_device>,
-    arguments: *const u32,
-    count: usize,
-    result: u32,
-    is_continuous: bool,
-    function: hostcall_closure_function,
-    state: *mut c_void,
-    free_state: hostcall_free_function,
-    closure: Out<'_, hostcall_closure>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    let state = State::new(state, free_state);
-    run(error, || {
-        let place = place(closure, "closure")?;
-        let (device, function) = (&get(device, "device")?.device, get(function, "function")?);
+functions! {
+    /// Makes a closure of `count` arguments of these hostcall_kinds, numbers or bools: `A` is the type of one, and the tuple of
+    /// several (12 at most) or none. The result is of one kind, or of none (`()`) with 0. A closure that is not `is_continuous`
+    /// takes one call. `free_state` gets `state` when no call comes any more, on any thread, or when this function fails.
+    make hostcall_closure_new(
+        device: &hostcall_device,
+        arguments: *const u32,
+        count: usize,
+        result: u32,
+        is_continuous: bool,
+        function: hostcall_closure_function;
+        state
+    ) -> hostcall_closure as closure {
+        let function = get(function, "function")?;
         // SAFETY: CALLER.
         let kinds = unsafe { values(arguments, count, "arguments") }?;
         if kinds.len() > LONGEST_TUPLE {
@@ -80,18 +76,13 @@ pub unsafe extern "C" fn hostcall_closure_new(
             unsafe { function(state.pointer(), words.as_ptr(), result.as_mut_ptr()) }
         };
         let calls = if is_continuous { HostcallState::Continuous } else { HostcallState::Once };
-        put(place, hostcall_closure(UntypedHostcall::new(device, calls, arguments, result, call)?));
-        Ok(())
-    })
-}
+        hostcall_closure(UntypedHostcall::new(&device.device, calls, arguments, result, call)?)
+    }
 
-/// Lets the closure take no more calls: they fail in their kernels. Calls that run end as ever. Returns whether it still took
-/// calls before; false for NULL.
-pub extern "C" fn hostcall_closure_finish(closure: Option<&hostcall_closure>) -> bool {
-    answer(|| closure.is_some_and(|closure| closure.0.finish()))
-}
+    /// Lets the closure take no more calls: they fail in their kernels. Calls that run end as ever. Returns whether it still took
+    /// calls before; false for NULL.
+    ask hostcall_closure_finish(closure: &hostcall_closure) -> bool { closure.0.finish() }
 
-/// Frees a closure and sets the handle to NULL; launches that got it still call it. NULL is let be.
-pub extern "C" fn hostcall_closure_free(closure: Option<&mut *mut hostcall_closure>) {
-    handle::free(closure);
+    /// Frees a closure and sets the handle to NULL; launches that got it still call it. NULL is let be.
+    free hostcall_closure_free(closure: hostcall_closure) { drop(closure) }
 }

@@ -1,9 +1,9 @@
 //! Devices: listing and opening them, and services that come and go.
 
-use crate::error::{c_text, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, State, get, place, put, take};
+use crate::error::{Failure, c_text, hostcall_status};
+use crate::functions::functions;
 use crate::options::hostcall_options;
-use crate::service::{Places, Served, hostcall_service};
+use crate::service::{Offered, Places};
 use hostcall::Device;
 use hostcall::device::devices;
 use hostcall::server::Registration;
@@ -68,113 +68,77 @@ pub struct hostcall_statistics {
     pub lost_reports: u64,
 }
 
-/// Lists the devices. Any thread may call it.
-pub extern "C" fn hostcall_devices(
-    list: Out<'_, hostcall_device_list>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(list, "list")?;
+functions! {
+    /// Lists the devices. Any thread may call it.
+    make hostcall_devices() -> hostcall_device_list as list {
         let listed = devices().into_iter().map(|device| ListedDevice {
             name: c_text(&device.name),
             description: c_text(&device.description),
             unavailable: device.unavailable.as_deref().map(c_text),
         });
-        put(place, hostcall_device_list(listed.collect()));
-        Ok(())
-    })
-}
+        hostcall_device_list(listed.collect())
+    }
 
-/// Returns how many devices are listed; 0 for NULL.
-pub extern "C" fn hostcall_device_list_count(list: Option<&hostcall_device_list>) -> usize {
-    list.map_or(0, |list| list.0.len())
-}
+    /// Returns how many devices are listed; 0 for NULL.
+    ask hostcall_device_list_count(list: &hostcall_device_list) -> usize { list.0.len() }
 
-/// Puts the device at `index` into `info` and returns true, if there is one.
-pub extern "C" fn hostcall_device_list_get(
-    list: Option<&hostcall_device_list>,
-    index: usize,
-    info: Option<&mut MaybeUninit<hostcall_device_info>>,
-) -> bool {
-    let (Some(device), Some(info)) = (list.and_then(|list| list.0.get(index)), info) else { return false };
-    let ListedDevice { name, description, unavailable } = device;
-    let unavailable = unavailable.as_ref().map_or(null(), |text| text.as_ptr());
-    info.write(hostcall_device_info { name: name.as_ptr(), description: description.as_ptr(), unavailable });
-    true
-}
+    /// Puts the device at `index` into `info` and returns true, if there is one.
+    ask hostcall_device_list_get(
+        list: &hostcall_device_list,
+        index: usize,
+        info: &mut MaybeUninit<hostcall_device_info>,
+    ) -> bool {
+        let Some(device) = list.0.get(index) else { return Ok(false) };
+        let ListedDevice { name, description, unavailable } = device;
+        let unavailable = unavailable.as_ref().map_or(null(), |text| text.as_ptr());
+        info.write(hostcall_device_info { name: name.as_ptr(), description: description.as_ptr(), unavailable });
+        true
+    }
 
-/// Frees a list and sets the handle to NULL. NULL is let be.
-pub extern "C" fn hostcall_device_list_free(list: Option<&mut *mut hostcall_device_list>) {
-    handle::free(list);
-}
+    /// Frees a list and sets the handle to NULL. NULL is let be.
+    free hostcall_device_list_free(list: hostcall_device_list) { drop(list) }
 
-/// Opens a device and starts its server. It takes the options, whose handle is NULL afterwards, also when it fails.
-pub extern "C" fn hostcall_device_open(
-    options: Option<&mut *mut hostcall_options>,
-    device: Out<'_, hostcall_device>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let options = take(options);
-        let place = place(device, "device")?;
-        let device = get(options, "options")?.open()?;
+    /// Opens a device and starts its server. It takes the options, whose handle is NULL afterwards, also when it fails.
+    make hostcall_device_open(options: Box<hostcall_options>) -> hostcall_device as device {
+        let device = options.open()?;
         let (target, places) = (c_text(&device.target()), Arc::<Places>::default());
         places.set(&device);
-        put(place, hostcall_device { device, target, places });
-        Ok(())
-    })
-}
+        hostcall_device { device, target, places }
+    }
 
-/// Ends the device's work for good: every launch is cancelled, and later ones, new streams and all other work of streams are
-/// refused with HOSTCALL_STATUS_CLOSED. Buffers can still be made, read and written. Waits until all launches have ended, at
-/// most five seconds, but for a handler that runs inline without a limit. Not to be called in a function that the library
-/// calls.
-pub extern "C" fn hostcall_device_close(
-    device: Option<&hostcall_device>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        get(device, "device")?.device.close();
-        Ok(())
-    })
-}
+    /// Ends the device's work for good: every launch is cancelled, and later ones, new streams and all other work of streams are
+    /// refused with HOSTCALL_STATUS_CLOSED. Buffers can still be made, read and written. Waits until all launches have ended, at
+    /// most five seconds, but for a handler that runs inline without a limit. Not to be called in a function that the library
+    /// calls.
+    run hostcall_device_close(device: &hostcall_device) { device.device.close(); }
 
-/// Frees a device and sets the handle to NULL. NULL is let be. What was made on the device can still be used.
-pub extern "C" fn hostcall_device_free(device: Option<&mut *mut hostcall_device>) {
-    handle::free(device);
-}
+    /// Frees a device and sets the handle to NULL. NULL is let be. What was made on the device can still be used.
+    free hostcall_device_free(device: hostcall_device) { drop(device) }
 
-/// Returns what images for the device are built for, as `hostcall build --target` takes it; NULL for NULL. It lives as long
-/// as the device's handle.
-pub extern "C" fn hostcall_device_target(device: Option<&hostcall_device>) -> *const c_char {
-    device.map_or(null(), |device| device.target.as_ptr())
-}
+    /// Returns what images for the device are built for, as `hostcall build --target` takes it; NULL for NULL. It lives as long
+    /// as the device's handle.
+    ask hostcall_device_target(device: &hostcall_device) -> *const c_char {
+        device.target.as_ptr()
+    }
 
-/// Returns how many lanes a wave has; 0 for NULL.
-pub extern "C" fn hostcall_device_wave_lanes(device: Option<&hostcall_device>) -> u32 {
-    device.map_or(0, |device| device.device.wave_size())
-}
+    /// Returns how many lanes a wave has; 0 for NULL.
+    ask hostcall_device_wave_lanes(device: &hostcall_device) -> u32 {
+        device.device.wave_size()
+    }
 
-/// Waits until all that kernels printed is written, and tells of a failure to write it.
-pub extern "C" fn hostcall_device_flush(
-    device: Option<&hostcall_device>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let flushed = get(device, "device")?.device.builtins().stdio().flush();
-        flushed.map_err(|error| crate::error::Failure::new(hostcall_status::Device, error))
-    })
-}
+    /// Waits until all that kernels printed is written, and tells of a failure to write it.
+    run hostcall_device_flush(device: &hostcall_device) {
+        let flushed = device.device.builtins().stdio().flush();
+        flushed.map_err(|error| Failure::new(hostcall_status::Device, error))?
+    }
 
-/// Puts what the device's server has counted into `statistics`.
-pub extern "C" fn hostcall_device_statistics(
-    device: Option<&hostcall_device>,
-    statistics: Option<&mut MaybeUninit<hostcall_statistics>>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let counted = get(device, "device")?.device.statistics();
-        get(statistics, "statistics")?.write(hostcall_statistics {
+    /// Puts what the device's server has counted into `statistics`.
+    run hostcall_device_statistics(
+        device: &hostcall_device,
+        statistics: &mut MaybeUninit<hostcall_statistics>,
+    ) {
+        let counted = device.device.statistics();
+        statistics.write(hostcall_statistics {
             packets: counted.packets,
             posts: counted.posts,
             refused_posts: counted.refused_posts,
@@ -186,48 +150,25 @@ pub extern "C" fn hostcall_device_statistics(
             waiting_handlers: counted.waiting_handlers,
             lost_reports: counted.lost_reports,
         });
-        Ok(())
-    })
-}
+    }
 
-/// Registers a service while kernels run, as hostcall_options_service does before. It stays until
-/// hostcall_registration_remove, or as long as the device. `registration` may be NULL.
-pub unsafe extern "C" fn hostcall_device_register(
-    device: Option<&hostcall_device>,
-    service: Option<&hostcall_service>,
-    registration: Out<'_, hostcall_registration>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = registration.map(|registration| registration.write(std::ptr::null_mut()));
-        let service = get(service, "service")?;
-        let state = State::new(service.state, service.free_state);
-        let hostcall_device { device, places, .. } = get(device, "device")?;
+    /// Registers a service while kernels run, as hostcall_options_service does before. It stays until
+    /// hostcall_registration_remove, or as long as the device. `registration` may be NULL.
+    begin hostcall_device_register(
+        device: &hostcall_device,
+        service: Offered<'_>,
+    ) -> hostcall_registration as registration {
+        let hostcall_device { device, places, .. } = device;
+        let is_inline = service.is_inline();
         // SAFETY: CALLER.
-        let served = unsafe { Served::new(service, state, places) }?;
-        let made = match service.is_inline {
-            true => device.register_inline(served),
-            false => device.register(served),
-        }?;
-        if let Some(place) = place {
-            put(place, hostcall_registration(made));
-        }
-        Ok(())
-    })
-}
+        let served = unsafe { service.accept(places) }?;
+        hostcall_registration(if is_inline { device.register_inline(served) } else { device.register(served) }?)
+    }
 
-/// Removes a service and sets the handle to NULL. Handlers that run finish; when this returns, no more are begun (unless it
-/// is called by a handler that runs inline). NULL is let be.
-pub extern "C" fn hostcall_registration_remove(registration: Option<&mut *mut hostcall_registration>) {
-    handle::answer(|| {
-        if let Some(registration) = take(registration) {
-            registration.0.remove();
-        }
-        true
-    });
-}
+    /// Removes a service and sets the handle to NULL. Handlers that run finish; when this returns, no more are begun (unless it
+    /// is called by a handler that runs inline). NULL is let be.
+    free hostcall_registration_remove(registration: hostcall_registration) { registration.0.remove() }
 
-/// Frees the handle of a registration and sets it to NULL; the service stays. NULL is let be.
-pub extern "C" fn hostcall_registration_free(registration: Option<&mut *mut hostcall_registration>) {
-    handle::free(registration);
+    /// Frees the handle of a registration and sets it to NULL; the service stays. NULL is let be.
+    free hostcall_registration_free(registration: hostcall_registration) { drop(registration) }
 }

@@ -1,6 +1,7 @@
 //! Statuses and errors.
 
-use crate::handle::{self, Out};
+use crate::functions::functions;
+use crate::handle::Out;
 use hostcall::Error;
 use hostcall::device::LaunchFailure;
 use hostcall::graph::NodeFailure;
@@ -75,23 +76,23 @@ pub struct hostcall_panic {
 }
 
 /// Why a function of the library fails, before it is a handle.
-pub(crate) struct Failure {
-    pub status: hostcall_status,
+pub struct Failure {
+    pub(crate) status: hostcall_status,
     text: String,
     panic: Option<Panic>,
 }
 
 impl Failure {
-    pub fn new(status: hostcall_status, text: impl ToString) -> Self {
+    pub(crate) fn new(status: hostcall_status, text: impl ToString) -> Self {
         Self { status, text: text.to_string(), panic: None }
     }
 
-    pub fn invalid(text: impl ToString) -> Self {
+    pub(crate) fn invalid(text: impl ToString) -> Self {
         Self::new(hostcall_status::InvalidArgument, text)
     }
 
     /// The failure of a kernel's argument.
-    pub fn of_argument(mut self, place: usize) -> Self {
+    pub(crate) fn of_argument(mut self, place: usize) -> Self {
         self.text = format!("argument {place} (the first is 0): {}", self.text);
         self
     }
@@ -184,29 +185,24 @@ pub(crate) fn run(
     status
 }
 
-/// Returns the status that the function returned; HOSTCALL_STATUS_OK for NULL.
-pub extern "C" fn hostcall_error_status(error: Option<&hostcall_error>) -> hostcall_status {
-    error.map_or(hostcall_status::Ok, |error| error.status)
-}
+functions! {
+    /// Returns the status that the function returned; HOSTCALL_STATUS_OK for NULL.
+    ask hostcall_error_status(error: &hostcall_error) -> hostcall_status { error.status }
 
-/// Returns a sentence that says what is wrong and what to do. It lives as long as the error; it is empty for NULL.
-pub extern "C" fn hostcall_error_text(error: Option<&hostcall_error>) -> *const c_char {
-    error.map_or(c"".as_ptr(), |error| error.text.as_ptr())
-}
+    /// Returns a sentence that says what is wrong and what to do. It lives as long as the error; it is empty for NULL.
+    ask hostcall_error_text(error: Option<&hostcall_error>) -> *const c_char {
+        error.map_or(c"".as_ptr(), |error| error.text.as_ptr())
+    }
 
-/// Puts a lane's panic into `panic` and returns true, if that is what the error tells of.
-pub extern "C" fn hostcall_error_panic(
-    error: Option<&hostcall_error>,
-    panic: Option<&mut MaybeUninit<hostcall_panic>>,
-) -> bool {
-    let (Some(texts), Some(to)) = (error.and_then(|error| error.panic.as_ref()), panic) else { return false };
-    let Panic { line, column, workgroup, lane, .. } = texts.panic;
-    let (message, file) = (texts.message.as_ptr(), texts.file.as_ptr());
-    to.write(hostcall_panic { message, file, line, column, workgroup, lane });
-    true
-}
+    /// Puts a lane's panic into `panic` and returns true, if that is what the error tells of.
+    ask hostcall_error_panic(error: &hostcall_error, panic: &mut MaybeUninit<hostcall_panic>) -> bool {
+        let Some(texts) = &error.panic else { return Ok(false) };
+        let Panic { line, column, workgroup, lane, .. } = texts.panic;
+        let (message, file) = (texts.message.as_ptr(), texts.file.as_ptr());
+        panic.write(hostcall_panic { message, file, line, column, workgroup, lane });
+        true
+    }
 
-/// Frees an error and sets the handle to NULL. NULL is let be.
-pub extern "C" fn hostcall_error_free(error: Option<&mut *mut hostcall_error>) {
-    handle::free(error);
+    /// Frees an error and sets the handle to NULL. NULL is let be.
+    free hostcall_error_free(error: hostcall_error) { drop(error) }
 }

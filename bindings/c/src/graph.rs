@@ -1,10 +1,9 @@
 //! Graphs: work of streams that is recorded once and replayed many times.
 
-use crate::error::{Failure, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, answer, get, place, put};
+use crate::error::Failure;
+use crate::functions::functions;
 use crate::stream::hostcall_stream;
 use hostcall::graph::{CaptureMode, Graph, Instance, Replay};
-use std::ptr::null_mut;
 use std::time::Duration;
 
 /// What can break a capture, besides waiting for its streams and reading on them, which does in every mode.
@@ -30,14 +29,10 @@ pub struct hostcall_instance(Instance);
 /// A replay of an instance. Any thread may use it; it is the caller's, who frees it.
 pub struct hostcall_replay(Replay);
 
-/// Begins to record the stream's work, in one of the hostcall_capture_modes: launches, writes, copies, fills, repeated
-/// functions and graphs. None of it is done. A stream that waits for an event of the capture is recorded as well.
-pub extern "C" fn hostcall_stream_begin_capture(
-    stream: Option<&hostcall_stream>,
-    mode: u32,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
+functions! {
+    /// Begins to record the stream's work, in one of the hostcall_capture_modes: launches, writes, copies, fills, repeated
+    /// functions and graphs. None of it is done. A stream that waits for an event of the capture is recorded as well.
+    run hostcall_stream_begin_capture(stream: &hostcall_stream, mode: u32) {
         use hostcall_capture_mode as is;
         let modes = [
             (is::Global, CaptureMode::Global),
@@ -48,150 +43,79 @@ pub extern "C" fn hostcall_stream_begin_capture(
         let (_, mode) = found.ok_or_else(|| {
             Failure::invalid(format!("there is no mode {mode} of captures: pass a hostcall_capture_mode"))
         })?;
-        Ok(get(stream, "stream")?.0.begin_capture(mode)?)
-    })
-}
+        stream.0.begin_capture(mode)?
+    }
 
-/// Ends the capture that was begun on this stream. Fails with what broke the capture; the stream is as before it then, too.
-pub extern "C" fn hostcall_stream_end_capture(
-    stream: Option<&hostcall_stream>,
-    graph: Out<'_, hostcall_graph>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(graph, "graph")?;
-        put(place, hostcall_graph(get(stream, "stream")?.0.end_capture()?));
-        Ok(())
-    })
-}
+    /// Ends the capture that was begun on this stream. Fails with what broke the capture; the stream is as before it then, too.
+    make hostcall_stream_end_capture(stream: &hostcall_stream) -> hostcall_graph as graph {
+        hostcall_graph(stream.0.end_capture()?)
+    }
 
-/// Adds a graph to what a stream records, as one node.
-pub extern "C" fn hostcall_stream_add_graph(
-    stream: Option<&hostcall_stream>,
-    graph: Option<&hostcall_graph>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || Ok(get(stream, "stream")?.0.add_graph(&get(graph, "graph")?.0)?))
-}
+    /// Adds a graph to what a stream records, as one node.
+    run hostcall_stream_add_graph(stream: &hostcall_stream, graph: &hostcall_graph) {
+        stream.0.add_graph(&graph.0)?
+    }
 
-/// Returns how many nodes the graph has; 0 for NULL.
-pub extern "C" fn hostcall_graph_len(graph: Option<&hostcall_graph>) -> usize {
-    graph.map_or(0, |graph| graph.0.len())
-}
+    /// Returns how many nodes the graph has; 0 for NULL.
+    ask hostcall_graph_len(graph: &hostcall_graph) -> usize { graph.0.len() }
 
-/// Frees a graph and sets the handle to NULL; its instances stay. NULL is let be.
-pub extern "C" fn hostcall_graph_free(graph: Option<&mut *mut hostcall_graph>) {
-    handle::free(graph);
-}
+    /// Frees a graph and sets the handle to NULL; its instances stay. NULL is let be.
+    free hostcall_graph_free(graph: hostcall_graph) { drop(graph) }
 
-/// Makes an instance of the graph as it is now.
-pub extern "C" fn hostcall_graph_instantiate(
-    graph: Option<&hostcall_graph>,
-    instance: Out<'_, hostcall_instance>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(instance, "instance")?;
-        put(place, hostcall_instance(get(graph, "graph")?.0.instantiate()?));
-        Ok(())
-    })
-}
+    /// Makes an instance of the graph as it is now.
+    make hostcall_graph_instantiate(graph: &hostcall_graph) -> hostcall_instance as instance {
+        hostcall_instance(graph.0.instantiate()?)
+    }
 
-/// Prepares replays on a stream, so that the device takes kernels that follow each other at once. May wait for kernels that
-/// run.
-pub extern "C" fn hostcall_instance_upload(
-    instance: Option<&hostcall_instance>,
-    stream: Option<&hostcall_stream>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || Ok(get(instance, "instance")?.0.upload(&get(stream, "stream")?.0)?))
-}
+    /// Prepares replays on a stream, so that the device takes kernels that follow each other at once. May wait for kernels that
+    /// run.
+    run hostcall_instance_upload(instance: &hostcall_instance, stream: &hostcall_stream) {
+        instance.0.upload(&stream.0)?
+    }
 
-/// Makes later replays those of another graph, which differs from the instance's in grids, arguments, functions and memory
-/// only. Fails with HOSTCALL_STATUS_REFUSED and the first node that differs else; nothing changes then.
-pub extern "C" fn hostcall_instance_update(
-    instance: Option<&hostcall_instance>,
-    graph: Option<&hostcall_graph>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || Ok(get(instance, "instance")?.0.try_update(&get(graph, "graph")?.0)?))
-}
+    /// Makes later replays those of another graph, which differs from the instance's in grids, arguments, functions and memory
+    /// only. Fails with HOSTCALL_STATUS_REFUSED and the first node that differs else; nothing changes then.
+    run hostcall_instance_update(instance: &hostcall_instance, graph: &hostcall_graph) {
+        instance.0.try_update(&graph.0)?
+    }
 
-/// Puts a replay on a stream: all of the graph's work, in order, after the instance's replay before it. What fails in it,
-/// hostcall_stream_synchronize tells. `replay` may be NULL.
-pub extern "C" fn hostcall_instance_launch(
-    instance: Option<&hostcall_instance>,
-    stream: Option<&hostcall_stream>,
-    replay: Out<'_, hostcall_replay>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = replay.map(|replay| replay.write(null_mut()));
-        let launched = get(instance, "instance")?.0.launch(&get(stream, "stream")?.0)?;
-        if let Some(place) = place {
-            put(place, hostcall_replay(launched));
-        }
-        Ok(())
-    })
-}
+    /// Puts a replay on a stream: all of the graph's work, in order, after the instance's replay before it. What fails in it,
+    /// hostcall_stream_synchronize tells. `replay` may be NULL.
+    begin hostcall_instance_launch(
+        instance: &hostcall_instance,
+        stream: &hostcall_stream,
+    ) -> hostcall_replay as replay {
+        hostcall_replay(instance.0.launch(&stream.0)?)
+    }
 
-/// Frees an instance and sets the handle to NULL. NULL is let be.
-pub extern "C" fn hostcall_instance_free(instance: Option<&mut *mut hostcall_instance>) {
-    handle::free(instance);
-}
+    /// Frees an instance and sets the handle to NULL. NULL is let be.
+    free hostcall_instance_free(instance: hostcall_instance) { drop(instance) }
 
-/// Frees a replay's handle and sets it to NULL; the replay goes on. NULL is let be.
-pub extern "C" fn hostcall_replay_free(replay: Option<&mut *mut hostcall_replay>) {
-    handle::free(replay);
-}
+    /// Frees a replay's handle and sets it to NULL; the replay goes on. NULL is let be.
+    free hostcall_replay_free(replay: hostcall_replay) { drop(replay) }
 
-/// Returns which replay of its instance it is, from 1; 0 for NULL.
-pub extern "C" fn hostcall_replay_number(replay: Option<&hostcall_replay>) -> u64 {
-    replay.map_or(0, |replay| replay.0.number())
-}
+    /// Returns which replay of its instance it is, from 1; 0 for NULL.
+    ask hostcall_replay_number(replay: &hostcall_replay) -> u64 { replay.0.number() }
 
-/// Returns whether the replay has ended; false for NULL.
-pub extern "C" fn hostcall_replay_is_done(replay: Option<&hostcall_replay>) -> bool {
-    answer(|| replay.is_some_and(|replay| replay.0.is_done()))
-}
+    /// Returns whether the replay has ended; false for NULL.
+    ask hostcall_replay_is_done(replay: &hostcall_replay) -> bool { replay.0.is_done() }
 
-/// Waits until the replay has ended, at most for `limit_ns`; UINT64_MAX is without a limit. Fails with its first failure, of
-/// which hostcall_stream_synchronize tells as well.
-pub extern "C" fn hostcall_replay_wait(
-    replay: Option<&hostcall_replay>,
-    limit_ns: u64,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let replay = &get(replay, "replay")?.0;
+    /// Waits until the replay has ended, at most for `limit_ns`; UINT64_MAX is without a limit. Fails with its first failure, of
+    /// which hostcall_stream_synchronize tells as well.
+    run hostcall_replay_wait(replay: &hostcall_replay, limit_ns: u64) {
+        let replay = &replay.0;
         match limit_ns {
             u64::MAX => replay.wait()?,
             limit => replay.wait_for(Duration::from_nanos(limit))?,
         }
-        Ok(())
-    })
-}
+    }
 
-/// Asks the replay to end: what runs of it is cancelled as by hostcall_launch_cancel, and the rest is not begun.
-pub extern "C" fn hostcall_replay_cancel(
-    replay: Option<&hostcall_replay>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        get(replay, "replay")?.0.cancel();
-        Ok(())
-    })
-}
+    /// Asks the replay to end: what runs of it is cancelled as by hostcall_launch_cancel, and the rest is not begun.
+    run hostcall_replay_cancel(replay: &hostcall_replay) { replay.0.cancel(); }
 
-/// Cancels the replay if it has not ended when `limit_ns` has passed from now on; it then fails with
-/// HOSTCALL_STATUS_TIMED_OUT.
-pub extern "C" fn hostcall_replay_cancel_after(
-    replay: Option<&hostcall_replay>,
-    limit_ns: u64,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        get(replay, "replay")?.0.cancel_after(Duration::from_nanos(limit_ns));
-        Ok(())
-    })
+    /// Cancels the replay if it has not ended when `limit_ns` has passed from now on; it then fails with
+    /// HOSTCALL_STATUS_TIMED_OUT.
+    run hostcall_replay_cancel_after(replay: &hostcall_replay, limit_ns: u64) {
+        replay.0.cancel_after(Duration::from_nanos(limit_ns));
+    }
 }

@@ -19,14 +19,26 @@ pub(crate) fn get<T>(pointer: Option<T>, what: &str) -> Result<T, Failure> {
     pointer.ok_or_else(|| Failure::invalid(format!("`{what}` is NULL")))
 }
 
-/// Checks a place for a handle, which is NULL from now on.
-pub(crate) fn place<'a, T>(out: Out<'a, T>, what: &str) -> Result<&'a mut *mut T, Failure> {
-    Ok(get(out, what)?.write(null_mut()))
+/// Checks places for handles, which are NULL from now on.
+pub(crate) mod place {
+    use super::{Failure, Out, get, null_mut};
+
+    /// A place that is needed.
+    pub fn make<'a, T>(out: Out<'a, T>, what: &str) -> Result<Option<&'a mut *mut T>, Failure> {
+        Ok(Some(get(out, what)?.write(null_mut())))
+    }
+
+    /// A place that may be NULL.
+    pub fn begin<'a, T>(out: Out<'a, T>, _what: &str) -> Result<Option<&'a mut *mut T>, Failure> {
+        Ok(out.map(|out| out.write(null_mut())))
+    }
 }
 
-/// Gives the caller a handle.
-pub(crate) fn put<T>(place: &mut *mut T, value: T) {
-    *place = Box::into_raw(Box::new(value));
+/// Gives the caller a handle, if there is a place for it.
+pub(crate) fn put<T>(place: Option<&mut *mut T>, value: T) {
+    if let Some(place) = place {
+        *place = Box::into_raw(Box::new(value));
+    }
 }
 
 /// Takes what a handle is of, which is NULL from now on.
@@ -34,13 +46,6 @@ pub(crate) fn take<T>(handle: Option<&mut *mut T>) -> Option<Box<T>> {
     let handle = std::mem::replace(handle?, null_mut());
     // SAFETY: CALLER: `put` made the handle, and nobody has freed it or uses it.
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
-}
-
-/// Frees what a handle is of.
-pub(crate) fn free<T>(handle: Option<&mut *mut T>) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(take(handle)))) {
-        std::mem::forget(payload);
-    }
 }
 
 /// Returns a text's bytes.
@@ -110,11 +115,11 @@ impl Drop for State {
     }
 }
 
-/// Returns what a function answers; a fault in it is a no.
-pub(crate) fn answer(run: impl FnOnce() -> bool) -> bool {
+/// Returns what a function answers, or this when there is a fault in it.
+pub(crate) fn answer<T>(otherwise: T, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
         std::mem::forget(payload);
-        false
+        otherwise
     })
 }
 

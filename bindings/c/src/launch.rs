@@ -4,19 +4,19 @@ use crate::buffer::{
     check_kind, hostcall_buffer, hostcall_kind, hostcall_pinned, hostcall_type, no_kind, number,
 };
 use crate::closure::hostcall_closure;
-use crate::error::{Failure, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, answer, get, put, values};
+use crate::error::Failure;
+use crate::functions::functions;
+use crate::handle::{get, values};
 use crate::image::hostcall_kernel;
 use crate::stream::hostcall_stream;
 use hostcall::Grid;
 use hostcall::device::{Launch, LaunchOutcome, UntypedArgument, ValueType};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::ptr::null_mut;
 use std::time::Duration;
 
 /// A launch. Any thread may use it; it is the caller's, who frees it.
-pub struct hostcall_launch(Launch);
+pub struct hostcall_launch(pub(crate) Launch);
 
 /// How many lanes a launch has, and how they are grouped.
 #[repr(C)]
@@ -99,11 +99,6 @@ impl hostcall_grid {
         let Self { workgroups, lanes, workgroup_memory_bytes } = *self;
         Grid::new_3d(workgroups, lanes).workgroup_memory(workgroup_memory_bytes)
     }
-}
-
-/// Gives the caller a launch.
-pub(crate) fn put_launch(place: &mut *mut hostcall_launch, launch: Launch) {
-    put(place, hostcall_launch(launch));
 }
 
 impl hostcall_argument {
@@ -203,24 +198,19 @@ fn is_slice(kind: hostcall_kind) -> bool {
     matches!(kind, hostcall_kind::Slice | hostcall_kind::GlobalSlice | hostcall_kind::AtomicSlice)
 }
 
-/// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory
-/// is needed afterwards. It fails when their types are not those of the kernel's parameters; nothing is
-/// launched then. Structs are described with the names and fields that the kernel's own have, and what the
-/// documentation of an unsafe kernel asks for holds. A struct with an `align` in its `repr` cannot be
-/// described. `launch` may be NULL.
-pub unsafe extern "C" fn hostcall_kernel_launch(
-    kernel: Option<&hostcall_kernel>,
-    stream: Option<&hostcall_stream>,
-    grid: Option<&hostcall_grid>,
-    arguments: *const hostcall_argument,
-    count: usize,
-    launch: Out<'_, hostcall_launch>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = launch.map(|launch| launch.write(null_mut()));
-        let (kernel, stream) = (&get(kernel, "kernel")?.0, &get(stream, "stream")?.0);
-        let grid = get(grid, "grid")?.get();
+functions! {
+    /// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory
+    /// is needed afterwards. It fails when their types are not those of the kernel's parameters; nothing is
+    /// launched then. Structs are described with the names and fields that the kernel's own have, and what the
+    /// documentation of an unsafe kernel asks for holds. A struct with an `align` in its `repr` cannot be
+    /// described. `launch` may be NULL.
+    begin hostcall_kernel_launch(
+        kernel: &hostcall_kernel,
+        stream: &hostcall_stream,
+        grid: &hostcall_grid,
+        arguments: *const hostcall_argument,
+        count: usize,
+    ) -> hostcall_launch as launch {
         // SAFETY: CALLER.
         let given = unsafe { values(arguments, count, "arguments") }?;
         let mut arguments = Vec::with_capacity(given.len());
@@ -229,39 +219,26 @@ pub unsafe extern "C" fn hostcall_kernel_launch(
             arguments.push(unsafe { argument.get() }.map_err(|failure| failure.of_argument(place))?);
         }
         // SAFETY: CALLER.
-        let launched = unsafe { kernel.launch_untyped(stream, grid, &arguments) }?;
-        if let Some(place) = place {
-            put_launch(place, launched);
-        }
-        Ok(())
-    })
-}
+        hostcall_launch(unsafe { kernel.0.launch_untyped(&stream.0, grid.get(), &arguments) }?)
+    }
 
-/// Frees a launch's handle and sets it to NULL; the launch runs on. NULL is let be.
-pub extern "C" fn hostcall_launch_free(launch: Option<&mut *mut hostcall_launch>) {
-    handle::free(launch);
-}
+    /// Frees a launch's handle and sets it to NULL; the launch runs on. NULL is let be.
+    free hostcall_launch_free(launch: hostcall_launch) { drop(launch) }
 
-/// Returns the launch's number, which handlers find in their calls; 0 for NULL.
-pub extern "C" fn hostcall_launch_id(launch: Option<&hostcall_launch>) -> u32 {
-    launch.map_or(0, |launch| launch.0.id().to_bits())
-}
+    /// Returns the launch's number, which handlers find in their calls; 0 for NULL.
+    ask hostcall_launch_id(launch: &hostcall_launch) -> u32 { launch.0.id().to_bits() }
 
-/// Returns whether the launch has ended; false for NULL.
-pub extern "C" fn hostcall_launch_is_done(launch: Option<&hostcall_launch>) -> bool {
-    answer(|| launch.is_some_and(|launch| launch.0.is_done()))
-}
+    /// Returns whether the launch has ended; false for NULL.
+    ask hostcall_launch_is_done(launch: &hostcall_launch) -> bool { launch.0.is_done() }
 
-/// Waits until the launch has ended, at most for `limit_ns` (UINT64_MAX is without a limit), and puts how into `outcome`,
-/// which may be NULL. Fails as hostcall_stream_synchronize does, which tells of the launch as well.
-pub extern "C" fn hostcall_launch_wait(
-    launch: Option<&hostcall_launch>,
-    limit_ns: u64,
-    outcome: Option<&mut MaybeUninit<hostcall_outcome>>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let launch = &get(launch, "launch")?.0;
+    /// Waits until the launch has ended, at most for `limit_ns` (UINT64_MAX is without a limit), and puts how into `outcome`,
+    /// which may be NULL. Fails as hostcall_stream_synchronize does, which tells of the launch as well.
+    run hostcall_launch_wait(
+        launch: &hostcall_launch,
+        limit_ns: u64,
+        outcome: Option<&mut MaybeUninit<hostcall_outcome>>,
+    ) {
+        let launch = &launch.0;
         let LaunchOutcome { exit_code, .. } = match limit_ns {
             u64::MAX => launch.wait()?,
             limit => launch.wait_for(Duration::from_nanos(limit))?,
@@ -270,29 +247,13 @@ pub extern "C" fn hostcall_launch_wait(
             let (has_exit_code, exit_code) = (exit_code.is_some(), exit_code.unwrap_or(0));
             outcome.write(hostcall_outcome { has_exit_code, exit_code });
         }
-        Ok(())
-    })
-}
+    }
 
-/// Asks the launch to end: its waiting calls end with an error, those after it end the lane.
-pub extern "C" fn hostcall_launch_cancel(
-    launch: Option<&hostcall_launch>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        get(launch, "launch")?.0.cancel();
-        Ok(())
-    })
-}
+    /// Asks the launch to end: its waiting calls end with an error, those after it end the lane.
+    run hostcall_launch_cancel(launch: &hostcall_launch) { launch.0.cancel(); }
 
-/// Cancels the launch if it has not ended when `limit_ns` has passed from now on.
-pub extern "C" fn hostcall_launch_cancel_after(
-    launch: Option<&hostcall_launch>,
-    limit_ns: u64,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        get(launch, "launch")?.0.cancel_after(Duration::from_nanos(limit_ns));
-        Ok(())
-    })
+    /// Cancels the launch if it has not ended when `limit_ns` has passed from now on.
+    run hostcall_launch_cancel_after(launch: &hostcall_launch, limit_ns: u64) {
+        launch.0.cancel_after(Duration::from_nanos(limit_ns));
+    }
 }

@@ -1,12 +1,13 @@
 //! What a device is opened with.
 
-use crate::error::{Failure, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, State, fits, get, hostcall_free_function, place, put, system_text, text};
-use crate::service::{Places, Served, hostcall_service};
+use crate::error::{Failure, c_text};
+use crate::functions::functions;
+use crate::handle::{fits, get};
+use crate::service::{Offered, Places};
 use hostcall::device::{DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::services::{Builtins, Sink, Stream};
 use hostcall::{Device, services};
-use std::ffi::{OsString, c_char, c_int, c_void};
+use std::ffi::{OsStr, OsString, c_char, c_int, c_void};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -131,115 +132,6 @@ impl hostcall_options {
     }
 }
 
-/// Makes options for the device of this name: "cpu" is the software device, "cuda:0" the first NVIDIA GPU, "amdgpu:0" the
-/// first AMD GPU, "gfx942" an AMD GPU in software. Kernels get no files, no arguments and no environment, and the process's
-/// standard streams. The caller frees them, or opens a device with them.
-pub unsafe extern "C" fn hostcall_options_new(
-    device_name: *const c_char,
-    options: Out<'_, hostcall_options>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(options, "options")?;
-        // SAFETY: CALLER.
-        let name = unsafe { text(device_name, "device_name") }?;
-        let made = hostcall_options {
-            builder: Some(Device::builder(name)),
-            builtins: Some(Builtins::builder()),
-            software: SoftwareDeviceConfig::default(),
-            arguments: Vec::new(),
-            places: Arc::default(),
-        };
-        put(place, made);
-        Ok(())
-    })
-}
-
-/// Frees options and what was given with them, and sets the handle to NULL. NULL is let be.
-pub extern "C" fn hostcall_options_free(options: Option<&mut *mut hostcall_options>) {
-    handle::free(options);
-}
-
-/// Sets a number, one of hostcall_setting.
-pub extern "C" fn hostcall_options_set(
-    options: Option<&mut hostcall_options>,
-    setting: u32,
-    value: u64,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || get(options, "options")?.set(setting, value))
-}
-
-/// Opens the files below the folder `path` to kernels; "/" opens all. hostcall_device_open fails when there is no such folder.
-pub unsafe extern "C" fn hostcall_options_dir(
-    options: Option<&mut hostcall_options>,
-    path: *const c_char,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        // SAFETY: CALLER.
-        let path = unsafe { system_text(path, "path") }?;
-        get(options, "options")?.change_builtins(|builtins| builtins.dir(path));
-        Ok(())
-    })
-}
-
-/// Adds an argument of the kernels' program; the first is the program's name.
-pub unsafe extern "C" fn hostcall_options_argument(
-    options: Option<&mut hostcall_options>,
-    argument: *const c_char,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        // SAFETY: CALLER.
-        let argument = unsafe { system_text(argument, "argument") }?;
-        get(options, "options")?.arguments.push(argument.to_owned());
-        Ok(())
-    })
-}
-
-/// Sets a variable of the kernels' environment.
-pub unsafe extern "C" fn hostcall_options_variable(
-    options: Option<&mut hostcall_options>,
-    name: *const c_char,
-    value: *const c_char,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        // SAFETY: CALLER.
-        let (name, value) = unsafe { (system_text(name, "name")?, system_text(value, "value")?) };
-        if name.is_empty() || name.as_encoded_bytes().contains(&b'=') {
-            return Err(Failure::invalid(
-                "`name` is empty or has a `=`: pass a variable's name, and its value as `value`",
-            ));
-        }
-        get(options, "options")?.change_builtins(|builtins| builtins.env(name, value));
-        Ok(())
-    })
-}
-
-/// Sends what kernels print to `write`. `free_state` gets `state` when nothing is written any more, or when this function
-/// fails.
-pub extern "C" fn hostcall_options_output(
-    options: Option<&mut hostcall_options>,
-    write: hostcall_output_function,
-    state: *mut c_void,
-    free_state: hostcall_free_function,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    let state = State::new(state, free_state);
-    run(error, || {
-        let write = get(write, "write")?;
-        let sink = Sink::callback(move |stream, text| {
-            let number = if stream == Stream::Stdout { 1 } else { 2 };
-            // SAFETY: CALLER: it is a function of its type, which gets its state and a text that lives until it returns.
-            unsafe { write(state.pointer(), number, text.as_ptr().cast(), text.len()) }
-        });
-        get(options, "options")?.change_builtins(|builtins| builtins.output(sink));
-        Ok(())
-    })
-}
-
 fn file_of(descriptor: c_int) -> Result<File, Failure> {
     if descriptor < 0 {
         return Err(Failure::invalid(
@@ -252,17 +144,68 @@ fn file_of(descriptor: c_int) -> Result<File, Failure> {
     copy.map(File::from).map_err(|error| Failure::invalid(format!("file descriptor {descriptor}: {error}")))
 }
 
-/// Gives kernels file descriptors for their standard streams, of which the library makes copies; -1 leaves a stream as it
-/// is.
-pub extern "C" fn hostcall_options_descriptors(
-    options: Option<&mut hostcall_options>,
-    input: c_int,
-    output: c_int,
-    error_output: c_int,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let options = get(options, "options")?;
+functions! {
+    /// Makes options for the device of this name: "cpu" is the software device, "cuda:0" the first NVIDIA GPU, "amdgpu:0" the
+    /// first AMD GPU, "gfx942" an AMD GPU in software. Kernels get no files, no arguments and no environment, and the process's
+    /// standard streams. The caller frees them, or opens a device with them.
+    make hostcall_options_new(device_name: &str) -> hostcall_options as options {
+        hostcall_options {
+            builder: Some(Device::builder(device_name)),
+            builtins: Some(Builtins::builder()),
+            software: SoftwareDeviceConfig::default(),
+            arguments: Vec::new(),
+            places: Arc::default(),
+        }
+    }
+
+    /// Frees options and what was given with them, and sets the handle to NULL. NULL is let be.
+    free hostcall_options_free(options: hostcall_options) { drop(options) }
+
+    /// Sets a number, one of hostcall_setting.
+    run hostcall_options_set(options: &mut hostcall_options, setting: u32, value: u64) {
+        options.set(setting, value)?
+    }
+
+    /// Opens the files below the folder `path` to kernels; "/" opens all. hostcall_device_open fails when there is no such folder.
+    run hostcall_options_dir(options: &mut hostcall_options, path: &OsStr) {
+        options.change_builtins(|builtins| builtins.dir(path));
+    }
+
+    /// Adds an argument of the kernels' program; the first is the program's name.
+    run hostcall_options_argument(options: &mut hostcall_options, argument: &OsStr) {
+        options.arguments.push(argument.to_owned());
+    }
+
+    /// Sets a variable of the kernels' environment.
+    run hostcall_options_variable(options: &mut hostcall_options, name: &OsStr, value: &OsStr) {
+        if name.is_empty() || name.as_encoded_bytes().contains(&b'=') {
+            return Err(Failure::invalid(
+                "`name` is empty or has a `=`: pass a variable's name, and its value as `value`",
+            ));
+        }
+        options.change_builtins(|builtins| builtins.env(name, value));
+    }
+
+    /// Sends what kernels print to `write`. `free_state` gets `state` when nothing is written any more, or when this function
+    /// fails.
+    run hostcall_options_output(options: &mut hostcall_options, write: hostcall_output_function; state) {
+        let write = get(write, "write")?;
+        let sink = Sink::callback(move |stream, text| {
+            let number = if stream == Stream::Stdout { 1 } else { 2 };
+            // SAFETY: CALLER: it is a function of its type, which gets its state and a text that lives until it returns.
+            unsafe { write(state.pointer(), number, text.as_ptr().cast(), text.len()) }
+        });
+        options.change_builtins(|builtins| builtins.output(sink));
+    }
+
+    /// Gives kernels file descriptors for their standard streams, of which the library makes copies; -1 leaves a stream as it
+    /// is.
+    run hostcall_options_descriptors(
+        options: &mut hostcall_options,
+        input: c_int,
+        output: c_int,
+        error_output: c_int,
+    ) {
         let file = |descriptor| if descriptor == -1 { Ok(None) } else { file_of(descriptor).map(Some) };
         let (input, output, error_output) = (file(input)?, file(output)?, file(error_output)?);
         options.change_builtins(|mut builtins| {
@@ -277,77 +220,52 @@ pub extern "C" fn hostcall_options_descriptors(
             }
             builtins
         });
-        Ok(())
-    })
-}
+    }
 
-/// Calls `report` once for each call that has waited for `after_ns`. Without it that is 5 s, and a line on the standard
-/// error. `free_state` gets `state` when nothing is reported any more, or when this function fails.
-pub extern "C" fn hostcall_options_stall_report(
-    options: Option<&mut hostcall_options>,
-    after_ns: u64,
-    report: hostcall_report_function,
-    state: *mut c_void,
-    free_state: hostcall_free_function,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    let state = State::new(state, free_state);
-    run(error, || {
+    /// Calls `report` once for each call that has waited for `after_ns`. Without it that is 5 s, and a line on the standard
+    /// error. `free_state` gets `state` when nothing is reported any more, or when this function fails.
+    run hostcall_options_stall_report(
+        options: &mut hostcall_options,
+        after_ns: u64,
+        report: hostcall_report_function;
+        state
+    ) {
         let (report, after) = (get(report, "report")?, Duration::from_nanos(after_ns));
-        get(options, "options")?.change(|builder| {
+        options.change(|builder| {
             builder.server(move |server| {
                 server.stall_report(after, move |waiting| {
-                    let text = crate::error::c_text(&waiting.to_string());
+                    let text = c_text(&waiting.to_string());
                     // SAFETY: CALLER: it is a function of its type, which gets its state and a text that lives until it returns.
                     unsafe { report(state.pointer(), text.as_ptr()) }
                 })
             })
         });
-        Ok(())
-    })
-}
+    }
 
-/// Calls `report` with a sentence for each thing that kernels or handlers of ROCm's protocol did and must not, at most 16 times
-/// for each of the device's hostcall buffers, besides lost messages. Without it that is a line on the standard error.
-/// `free_state` gets `state` when nothing is reported any more, or when this function fails.
-pub extern "C" fn hostcall_options_rocm_report(
-    options: Option<&mut hostcall_options>,
-    report: hostcall_report_function,
-    state: *mut c_void,
-    free_state: hostcall_free_function,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    let state = State::new(state, free_state);
-    run(error, || {
+    /// Calls `report` with a sentence for each thing that kernels or handlers of ROCm's protocol did and must not, at most 16 times
+    /// for each of the device's hostcall buffers, besides lost messages. Without it that is a line on the standard error.
+    /// `free_state` gets `state` when nothing is reported any more, or when this function fails.
+    run hostcall_options_rocm_report(
+        options: &mut hostcall_options,
+        report: hostcall_report_function;
+        state
+    ) {
         let report = get(report, "report")?;
-        get(options, "options")?.change(|builder| {
+        options.change(|builder| {
             builder.rocm(hostcall::rocm::Options::default().on_fault(move |fault| {
-                let text = crate::error::c_text(&fault.to_string());
+                let text = c_text(&fault.to_string());
                 // SAFETY: CALLER: it is a function of its type, which gets its state and a text that lives until it returns.
                 unsafe { report(state.pointer(), text.as_ptr()) }
             }))
         });
-        Ok(())
-    })
-}
+    }
 
-/// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when the device has ended and no
-/// handler runs any more, on any thread, or when this function fails.
-pub unsafe extern "C" fn hostcall_options_service(
-    options: Option<&mut hostcall_options>,
-    service: Option<&hostcall_service>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let service = get(service, "service")?;
-        let state = State::new(service.state, service.free_state);
-        let options = get(options, "options")?;
+    /// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when the device has ended and no
+    /// handler runs any more, on any thread, or when this function fails.
+    run hostcall_options_service(options: &mut hostcall_options, service: Offered<'_>) {
+        let is_inline = service.is_inline();
         // SAFETY: CALLER.
-        let served = unsafe { Served::new(service, state, &options.places) }?;
-        options.change(|builder| match service.is_inline {
-            true => builder.inline_service(served),
-            false => builder.service(served),
-        });
-        Ok(())
-    })
+        let served = unsafe { service.accept(&options.places) }?;
+        options.change(|builder| if is_inline { builder.inline_service(served) } else { builder.service(served) });
+    }
 }

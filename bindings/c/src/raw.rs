@@ -1,15 +1,15 @@
 //! Raw channels, to which kernels write that other compilers made.
 
 use crate::device::hostcall_device;
-use crate::error::{Failure, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, get, place, put};
+use crate::error::Failure;
+use crate::functions::functions;
+use crate::handle::{Out, get, place, put};
 use hostcall::raw::{
     Block, DropNewest, OverwriteOldest, Policy, RawChannel, RawPage, RawReader, RawStatistics,
 };
 use hostcall::rocm::KernelArgument;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::ptr::null;
 use std::time::Duration;
 
 /// What a wave does that finds no free page of a raw channel.
@@ -118,20 +118,16 @@ impl hostcall_raw_channel {
     }
 }
 
-/// Makes a raw channel of so many pages of so many bytes, both powers of two: 16 to 65,536 pages of 128 bytes to 16 MiB. Pages
-/// of 4 to 64 KiB are good ones. `policy` is one of hostcall_raw_policy.
-pub extern "C" fn hostcall_raw_channel_new(
-    device: Option<&hostcall_device>,
-    pages: u32,
-    page_bytes: u32,
-    policy: u32,
-    channel: Out<'_, hostcall_raw_channel>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
+functions! {
+    /// Makes a raw channel of so many pages of so many bytes, both powers of two: 16 to 65,536 pages of 128 bytes to 16 MiB. Pages
+    /// of 4 to 64 KiB are good ones. `policy` is one of hostcall_raw_policy.
+    make hostcall_raw_channel_new(
+        device: &hostcall_device,
+        pages: u32,
+        page_bytes: u32,
+        policy: u32,
+    ) -> hostcall_raw_channel as channel {
         use hostcall_raw_policy as is;
-        let place = place(channel, "channel")?;
-        let device = get(device, "device")?;
         let made = match policy {
             policy if policy == is::Block as u32 => {
                 hostcall_raw_channel::of(device, pages, page_bytes, Channel::Block)
@@ -146,27 +142,21 @@ pub extern "C" fn hostcall_raw_channel_new(
                 "there is no policy {policy} of raw channels: pass a hostcall_raw_policy"
             ))),
         };
-        put(place, made?);
-        Ok(())
-    })
-}
+        made?
+    }
 
-/// Frees a raw channel and sets the handle to NULL. NULL is let be. Pages that were lent stay.
-pub extern "C" fn hostcall_raw_channel_free(channel: Option<&mut *mut hostcall_raw_channel>) {
-    handle::free(channel);
-}
+    /// Frees a raw channel and sets the handle to NULL. NULL is let be. Pages that were lent stay.
+    free hostcall_raw_channel_free(channel: hostcall_raw_channel) { drop(channel) }
 
-/// Gives the next page, or the part of one that is written, and waits for one at most for `limit_ns`. `page` is NULL when none
-/// came, which is no error. What waves of launches that were waited for have written is there at once. Several threads that
-/// call it share the pages; those of one writer come in its order.
-pub extern "C" fn hostcall_raw_channel_next(
-    channel: Option<&hostcall_raw_channel>,
-    limit_ns: u64,
-    page: Out<'_, hostcall_raw_page>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(page, "page")?;
+    /// Gives the next page, or the part of one that is written, and waits for one at most for `limit_ns`. `page` is NULL when none
+    /// came, which is no error. What waves of launches that were waited for have written is there at once. Several threads that
+    /// call it share the pages; those of one writer come in its order.
+    run hostcall_raw_channel_next(
+        channel: Option<&hostcall_raw_channel>,
+        limit_ns: u64,
+        page: Out<'_, hostcall_raw_page>,
+    ) {
+        let place = place::make(page, "page")?;
         let reader = &get(channel, "channel")?.reader;
         let found = match limit_ns {
             0 => reader.try_next(),
@@ -175,20 +165,16 @@ pub extern "C" fn hostcall_raw_channel_next(
         if let Some(page) = found {
             put(place, hostcall_raw_page(page));
         }
-        Ok(())
-    })
-}
+    }
 
-/// Puts what was written to the channel so far into `counts`: of pages and bytes, what was there when hostcall_raw_channel_next
-/// looked last; of what waves dropped, all that happened before in launches that have ended.
-pub extern "C" fn hostcall_raw_channel_statistics(
-    channel: Option<&hostcall_raw_channel>,
-    counts: Option<&mut MaybeUninit<hostcall_raw_counts>>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let counted = get(channel, "channel")?.channel.statistics();
-        get(counts, "counts")?.write(hostcall_raw_counts {
+    /// Puts what was written to the channel so far into `counts`: of pages and bytes, what was there when hostcall_raw_channel_next
+    /// looked last; of what waves dropped, all that happened before in launches that have ended.
+    run hostcall_raw_channel_statistics(
+        channel: &hostcall_raw_channel,
+        counts: &mut MaybeUninit<hostcall_raw_counts>,
+    ) {
+        let counted = channel.channel.statistics();
+        counts.write(hostcall_raw_counts {
             pages: counted.pages,
             bytes: counted.bytes,
             dropped_records: counted.dropped_records,
@@ -196,26 +182,19 @@ pub extern "C" fn hostcall_raw_channel_statistics(
             swept_pages: counted.swept_pages,
             malformed_words: counted.malformed_words,
         });
-        Ok(())
-    })
-}
+    }
 
-/// Returns where a page's bytes lie, at a multiple of 8; NULL for NULL. It is good until the page is freed. A device that breaks
-/// the rules could still write there.
-pub extern "C" fn hostcall_raw_page_data(page: Option<&hostcall_raw_page>) -> *const c_void {
-    page.map_or(null(), |page| page.0.words().as_ptr().cast())
-}
+    /// Returns where a page's bytes lie, at a multiple of 8; NULL for NULL. It is good until the page is freed. A device that breaks
+    /// the rules could still write there.
+    ask hostcall_raw_page_data(page: &hostcall_raw_page) -> *const c_void {
+        page.0.words().as_ptr().cast()
+    }
 
-/// Puts what is known of a page into `info`.
-pub extern "C" fn hostcall_raw_page_info(
-    page: Option<&hostcall_raw_page>,
-    info: Option<&mut MaybeUninit<hostcall_raw_info>>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let page = &get(page, "page")?.0;
+    /// Puts what is known of a page into `info`.
+    run hostcall_raw_page_info(page: &hostcall_raw_page, info: &mut MaybeUninit<hostcall_raw_info>) {
+        let page = &page.0;
         let writer = page.writer();
-        get(info, "info")?.write(hostcall_raw_info {
+        info.write(hostcall_raw_info {
             bytes: page.len_bytes() as usize,
             offset_bytes: page.offset_bytes(),
             is_last: page.is_last(),
@@ -228,11 +207,8 @@ pub extern "C" fn hostcall_raw_page_info(
             dropped_before: page.dropped_before(),
             overwritten_before: page.overwritten_before(),
         });
-        Ok(())
-    })
-}
+    }
 
-/// Frees a page and sets the handle to NULL: waves can have it again. NULL is let be.
-pub extern "C" fn hostcall_raw_page_free(page: Option<&mut *mut hostcall_raw_page>) {
-    handle::free(page);
+    /// Frees a page and sets the handle to NULL: waves can have it again. NULL is let be.
+    free hostcall_raw_page_free(page: hostcall_raw_page) { drop(page) }
 }

@@ -2,14 +2,15 @@
 
 use crate::buffer::{hostcall_buffer, hostcall_pinned};
 use crate::device::hostcall_device;
-use crate::error::{Failure, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, State, get, hostcall_free_function, place, put, system_text, text, values};
-use crate::launch::{hostcall_grid, hostcall_launch, put_launch};
+use crate::error::{Failure, hostcall_status};
+use crate::functions::functions;
+use crate::handle::{get, values};
+use crate::launch::{hostcall_grid, hostcall_launch};
 use crate::raw::hostcall_raw_channel;
 use crate::service::name_of;
 use crate::stream::hostcall_stream;
 use hostcall::rocm::{CodeObject, CodeObjectKernel, KernelArgument, Mode, Version};
-use std::ffi::{c_char, c_void};
+use std::ffi::{OsStr, c_void};
 use std::mem::MaybeUninit;
 
 /// A code object: kernels in HIP, OpenCL C or C for an AMD GPU, or for the device "gfx942". Any thread may use it; it is the
@@ -102,87 +103,6 @@ fn version_of(version: u32) -> Result<Version, Failure> {
     }
 }
 
-/// Loads a code object from a file; the path is taken literally. `version` is the hostcall_rocm_version that its kernels call
-/// by; kernels that do not call take either. A code object is trusted as the program's own code is.
-pub unsafe extern "C" fn hostcall_rocm_code_load(
-    device: Option<&hostcall_device>,
-    path: *const c_char,
-    version: u32,
-    code: Out<'_, hostcall_rocm_code>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(code, "code")?;
-        // SAFETY: CALLER.
-        let path = unsafe { system_text(path, "path") }?;
-        let (device, version) = (&get(device, "device")?.device, version_of(version)?);
-        put(place, hostcall_rocm_code(device.load_code_object(path, version)?));
-        Ok(())
-    })
-}
-
-/// Loads a code object from `len` bytes, of which nothing is needed afterwards, as hostcall_rocm_code_load does from a file.
-pub unsafe extern "C" fn hostcall_rocm_code_load_bytes(
-    device: Option<&hostcall_device>,
-    bytes: *const u8,
-    len: usize,
-    version: u32,
-    code: Out<'_, hostcall_rocm_code>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(code, "code")?;
-        // SAFETY: CALLER.
-        let bytes = unsafe { values(bytes, len, "bytes") }?;
-        let (device, version) = (&get(device, "device")?.device, version_of(version)?);
-        put(place, hostcall_rocm_code(device.load_code_object_bytes(bytes, version)?));
-        Ok(())
-    })
-}
-
-/// Frees a code object and sets the handle to NULL. NULL is let be. Its kernels can still be used.
-pub extern "C" fn hostcall_rocm_code_free(code: Option<&mut *mut hostcall_rocm_code>) {
-    handle::free(code);
-}
-
-/// Finds a kernel by the name of its symbol, without `.kd`. Names of C++ are mangled, unless the kernel is `extern "C"`. Once
-/// a kernel that may call was found, calls of `printf` print to the device's standard streams, memory that kernels ask for
-/// comes from the device's heap, and reports of the address sanitizer are lines of the standard error, unless a service was
-/// registered for them before.
-pub unsafe extern "C" fn hostcall_rocm_code_kernel(
-    code: Option<&hostcall_rocm_code>,
-    name: *const c_char,
-    kernel: Out<'_, hostcall_rocm_kernel>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(kernel, "kernel")?;
-        // SAFETY: CALLER.
-        let name = unsafe { text(name, "name") }?;
-        put(place, hostcall_rocm_kernel(get(code, "code")?.0.kernel(name)?));
-        Ok(())
-    })
-}
-
-/// Frees a kernel and sets the handle to NULL. NULL is let be. Its launches run on.
-pub extern "C" fn hostcall_rocm_kernel_free(kernel: Option<&mut *mut hostcall_rocm_kernel>) {
-    handle::free(kernel);
-}
-
-/// Returns how many arguments the kernel takes; 0 for NULL.
-pub extern "C" fn hostcall_rocm_kernel_argument_count(kernel: Option<&hostcall_rocm_kernel>) -> usize {
-    kernel.map_or(0, |kernel| kernel.0.parameters().bytes.len())
-}
-
-/// Returns how many bytes the kernel's argument at `index` has; 0 when there is none.
-pub extern "C" fn hostcall_rocm_kernel_argument_bytes(
-    kernel: Option<&hostcall_rocm_kernel>,
-    index: usize,
-) -> usize {
-    let bytes = kernel.and_then(|kernel| kernel.0.parameters().bytes.get(index));
-    bytes.map_or(0, |bytes| *bytes as usize)
-}
-
 impl hostcall_rocm_argument {
     /// Returns the argument for the Rust side, which checks its size.
     ///
@@ -218,27 +138,71 @@ impl hostcall_rocm_argument {
     }
 }
 
-/// Puts a launch of a code object's kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is
-/// needed afterwards. It fails when there are more or fewer than the kernel takes, or one has another size. Nothing else can be
-/// checked: they are of the kernel's types, and the kernel accesses no memory but its own, that of its heap, and the buffers
-/// that it is given. `launch` may be NULL.
-///
-/// The launch can be waited for as others are. Once the device has it, it runs to its end: nothing ends it before, and one that
-/// was to be cancelled meanwhile fails with HOSTCALL_STATUS_CANCELLED then. Its waves do not wait for pages of raw channels any
-/// more, but drop.
-pub unsafe extern "C" fn hostcall_rocm_kernel_launch(
-    kernel: Option<&hostcall_rocm_kernel>,
-    stream: Option<&hostcall_stream>,
-    grid: Option<&hostcall_grid>,
-    arguments: *const hostcall_rocm_argument,
-    count: usize,
-    launch: Out<'_, hostcall_launch>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = launch.map(|launch| launch.write(std::ptr::null_mut()));
-        let (kernel, stream) = (&get(kernel, "kernel")?.0, &get(stream, "stream")?.0);
-        let grid = get(grid, "grid")?.get();
+functions! {
+    /// Loads a code object from a file; the path is taken literally. `version` is the hostcall_rocm_version that its kernels call
+    /// by; kernels that do not call take either. A code object is trusted as the program's own code is.
+    make hostcall_rocm_code_load(
+        device: &hostcall_device,
+        path: &OsStr,
+        version: u32,
+    ) -> hostcall_rocm_code as code {
+        hostcall_rocm_code(device.device.load_code_object(path, version_of(version)?)?)
+    }
+
+    /// Loads a code object from `len` bytes, of which nothing is needed afterwards, as hostcall_rocm_code_load does from a file.
+    make hostcall_rocm_code_load_bytes(
+        device: &hostcall_device,
+        bytes: *const u8,
+        len: usize,
+        version: u32,
+    ) -> hostcall_rocm_code as code {
+        // SAFETY: CALLER.
+        let bytes = unsafe { values(bytes, len, "bytes") }?;
+        hostcall_rocm_code(device.device.load_code_object_bytes(bytes, version_of(version)?)?)
+    }
+
+    /// Frees a code object and sets the handle to NULL. NULL is let be. Its kernels can still be used.
+    free hostcall_rocm_code_free(code: hostcall_rocm_code) { drop(code) }
+
+    /// Finds a kernel by the name of its symbol, without `.kd`. Names of C++ are mangled, unless the kernel is `extern "C"`. Once
+    /// a kernel that may call was found, calls of `printf` print to the device's standard streams, memory that kernels ask for
+    /// comes from the device's heap, and reports of the address sanitizer are lines of the standard error, unless a service was
+    /// registered for them before.
+    make hostcall_rocm_code_kernel(
+        code: &hostcall_rocm_code,
+        name: &str,
+    ) -> hostcall_rocm_kernel as kernel {
+        hostcall_rocm_kernel(code.0.kernel(name)?)
+    }
+
+    /// Frees a kernel and sets the handle to NULL. NULL is let be. Its launches run on.
+    free hostcall_rocm_kernel_free(kernel: hostcall_rocm_kernel) { drop(kernel) }
+
+    /// Returns how many arguments the kernel takes; 0 for NULL.
+    ask hostcall_rocm_kernel_argument_count(kernel: &hostcall_rocm_kernel) -> usize {
+        kernel.0.parameters().bytes.len()
+    }
+
+    /// Returns how many bytes the kernel's argument at `index` has; 0 when there is none.
+    ask hostcall_rocm_kernel_argument_bytes(kernel: &hostcall_rocm_kernel, index: usize) -> usize {
+        kernel.0.parameters().bytes.get(index).map_or(0, |bytes| *bytes as usize)
+    }
+
+    /// Puts a launch of a code object's kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is
+    /// needed afterwards. It fails when there are more or fewer than the kernel takes, or one has another size. Nothing else can be
+    /// checked: they are of the kernel's types, and the kernel accesses no memory but its own, that of its heap, and the buffers
+    /// that it is given. `launch` may be NULL.
+    ///
+    /// The launch can be waited for as others are. Once the device has it, it runs to its end: nothing ends it before, and one that
+    /// was to be cancelled meanwhile fails with HOSTCALL_STATUS_CANCELLED then. Its waves do not wait for pages of raw channels any
+    /// more, but drop.
+    begin hostcall_rocm_kernel_launch(
+        kernel: &hostcall_rocm_kernel,
+        stream: &hostcall_stream,
+        grid: &hostcall_grid,
+        arguments: *const hostcall_rocm_argument,
+        count: usize,
+    ) -> hostcall_launch as launch {
         // SAFETY: CALLER.
         let given = unsafe { values(arguments, count, "arguments") }?;
         let mut arguments = Vec::with_capacity(given.len());
@@ -247,83 +211,57 @@ pub unsafe extern "C" fn hostcall_rocm_kernel_launch(
             arguments.push(unsafe { argument.get() }.map_err(|failure| failure.of_argument(place))?);
         }
         // SAFETY: CALLER: the comment above asks for what the function does.
-        let launched = unsafe { kernel.launch(stream, grid, &arguments) }?;
-        if let Some(place) = place {
-            put_launch(place, launched);
-        }
-        Ok(())
-    })
-}
+        hostcall_launch(unsafe { kernel.0.launch(&stream.0, grid.get(), &arguments) }?)
+    }
 
-/// Registers a function that kernels call with `__ockl_call_host_function`, on worker threads. `number` is what kernels get in
-/// place of its address: they can call no other functions. `free_state` gets `state` when the device has ended, the last kernel
-/// handle of a code object was freed and no kernel calls any more, on any thread, or when this function fails.
-pub extern "C" fn hostcall_rocm_register_function(
-    device: Option<&hostcall_device>,
-    function: hostcall_rocm_function,
-    state: *mut c_void,
-    free_state: hostcall_free_function,
-    number: Option<&mut MaybeUninit<u64>>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    let state = State::new(state, free_state);
-    run(error, || {
-        let (device, function) = (&get(device, "device")?.device, get(function, "function")?);
-        let place = get(number, "number")?;
+    /// Registers a function that kernels call with `__ockl_call_host_function`, on worker threads. `number` is what kernels get in
+    /// place of its address: they can call no other functions. `free_state` gets `state` when the device has ended, the last kernel
+    /// handle of a code object was freed and no kernel calls any more, on any thread, or when this function fails.
+    run hostcall_rocm_register_function(
+        device: &hostcall_device,
+        function: hostcall_rocm_function;
+        state, number: &mut MaybeUninit<u64>
+    ) {
+        let function = get(function, "function")?;
         let call = move |arguments: &[u64; 7]| {
             let mut result = [0; 2];
             // SAFETY: CALLER: it is a function of its type, which gets its state, seven words and two.
             unsafe { function(state.pointer(), arguments.as_ptr(), result.as_mut_ptr()) };
             result
         };
-        let registered = device.rocm_services().register_function(call);
-        place.write(registered.map_err(|error| Failure::new(hostcall_status::Refused, error))?);
-        Ok(())
-    })
-}
+        let registered = device.device.rocm_services().register_function(call);
+        number.write(registered.map_err(|error| Failure::new(hostcall_status::Refused, error))?);
+    }
 
-/// Registers the handler of a service, by the number by which kernels call it (`__ockl_hostcall_preview`): one that no service
-/// has yet. ROCm's device libraries have 1 for functions, 2 for `printf`, 3 for memory and 4 for the address sanitizer; the
-/// handler of 0 answers calls of services without one. `name` is what traces call it. With `is_inline` the handler never waits,
-/// takes microseconds, and runs on the thread that finds calls; otherwise it runs on worker threads. `free_state` gets `state`
-/// as for hostcall_rocm_register_function.
-pub unsafe extern "C" fn hostcall_rocm_register_service(
-    device: Option<&hostcall_device>,
-    service: u32,
-    name: *const c_char,
-    is_inline: bool,
-    handler: hostcall_rocm_handler,
-    state: *mut c_void,
-    free_state: hostcall_free_function,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    let state = State::new(state, free_state);
-    run(error, || {
-        let (device, handler) = (&get(device, "device")?.device, get(handler, "handler")?);
-        // SAFETY: CALLER.
-        let name = name_of(unsafe { text(name, "name") }?);
+    /// Registers the handler of a service, by the number by which kernels call it (`__ockl_hostcall_preview`): one that no service
+    /// has yet. ROCm's device libraries have 1 for functions, 2 for `printf`, 3 for memory and 4 for the address sanitizer; the
+    /// handler of 0 answers calls of services without one. `name` is what traces call it. With `is_inline` the handler never waits,
+    /// takes microseconds, and runs on the thread that finds calls; otherwise it runs on worker threads. `free_state` gets `state`
+    /// as for hostcall_rocm_register_function.
+    run hostcall_rocm_register_service(
+        device: &hostcall_device,
+        service: u32,
+        name: &str,
+        is_inline: bool,
+        handler: hostcall_rocm_handler;
+        state
+    ) {
+        let (name, handler) = (name_of(name), get(handler, "handler")?);
         let mode = if is_inline { Mode::Inline } else { Mode::Blocking };
-        let registered = device.rocm_services().register(service, name, mode, move |packet| {
+        let registered = device.device.rocm_services().register(service, name, mode, move |packet| {
             let service = packet.service();
             for (lane, words) in packet.lanes() {
                 // SAFETY: CALLER: it is a function of its type, which gets its state and a lane's eight words.
                 unsafe { handler(state.pointer(), service, lane, words.as_mut_ptr()) }
             }
         });
-        registered.map_err(|error| Failure::new(hostcall_status::Refused, error))
-    })
-}
+        registered.map_err(|error| Failure::new(hostcall_status::Refused, error))?
+    }
 
-/// Puts what was counted of calls by ROCm's protocol into `counts`.
-pub extern "C" fn hostcall_rocm_statistics(
-    device: Option<&hostcall_device>,
-    counts: Option<&mut MaybeUninit<hostcall_rocm_counts>>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let counted = get(device, "device")?.device.rocm_statistics();
+    /// Puts what was counted of calls by ROCm's protocol into `counts`.
+    run hostcall_rocm_statistics(device: &hostcall_device, counts: &mut MaybeUninit<hostcall_rocm_counts>) {
+        let counted = device.device.rocm_statistics();
         let (packets, faults) = (counted.packets, counted.faults);
-        get(counts, "counts")?.write(hostcall_rocm_counts { packets, faults });
-        Ok(())
-    })
+        counts.write(hostcall_rocm_counts { packets, faults });
+    }
 }

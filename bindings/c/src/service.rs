@@ -1,7 +1,8 @@
 //! Services whose handlers are the caller's functions.
 
 use crate::error::{Failure, hostcall_status};
-use crate::handle::{State, answer, get, hostcall_free_function, text, values};
+use crate::functions::{Argument, functions};
+use crate::handle::{State, get, hostcall_free_function, text, values};
 use hostcall::server::WavePlace;
 use hostcall::service::{Reply, Request, Service};
 use hostcall::{Caller, Device};
@@ -96,54 +97,37 @@ pub struct hostcall_service {
     pub is_inline: bool,
 }
 
-/// Puts where the caller is into `place` and returns true, if that is known: not of posts, whose wave may have ended. A
-/// handler whose call was given up, at a deadline or by a cancellation, may learn of the wave that calls there now. Only to be
-/// called in the handler.
-pub extern "C" fn hostcall_caller_place(
-    caller: Option<&hostcall_caller<'_>>,
-    place: Option<&mut MaybeUninit<hostcall_place>>,
-) -> bool {
-    answer(|| {
-        let (Some(caller), Some(place)) = (caller, place) else { return false };
+functions! {
+    /// Puts where the caller is into `place` and returns true, if that is known: not of posts, whose wave may have ended. A
+    /// handler whose call was given up, at a deadline or by a cancellation, may learn of the wave that calls there now. Only to be
+    /// called in the handler.
+    ask hostcall_caller_place(caller: &hostcall_caller<'_>, place: &mut MaybeUninit<hostcall_place>) -> bool {
         let found = if caller.is_post { None } else { caller.places.find(caller.caller) };
-        let Some((kernel, at)) = found else { return false };
+        let Some((kernel, at)) = found else { return Ok(false) };
         let mut name = [0; 128];
         for (to, from) in name[..127].iter_mut().zip(kernel.bytes()) {
             *to = from as c_char;
         }
         place.write(hostcall_place { workgroup: at.workgroup, wave: at.wave, kernel: name });
         true
-    })
-}
+    }
 
-/// Sets the reply's words: the result's value; none are needed where there is no result. Words that were
-/// set before are gone. Of a method that has text or bytes, they are as many as the result has: the caller
-/// takes bytes for words that are missing.
-pub unsafe extern "C" fn hostcall_reply_words(
-    reply: Option<&mut hostcall_reply<'_>>,
-    words: *const u64,
-    count: usize,
-) -> hostcall_status {
-    crate::error::run(None, || {
+    /// Sets the reply's words: the result's value; none are needed where there is no result. Words that were
+    /// set before are gone. Of a method that has text or bytes, they are as many as the result has: the caller
+    /// takes bytes for words that are missing.
+    reply hostcall_reply_words(reply: &mut hostcall_reply<'_>, words: *const u64, count: usize) {
         // SAFETY: CALLER.
-        get(reply, "reply")?.0.words(unsafe { values(words, count, "words") }?);
-        Ok(())
-    })
-}
+        reply.0.words(unsafe { values(words, count, "words") }?)
+    }
 
-/// Appends bytes to the reply, for the caller's `&mut [u8]`, which learns how many there are. Fails with HOSTCALL_STATUS_REFUSED past the call's `reply_capacity`
-/// and when the device's memory for replies is used up.
-pub unsafe extern "C" fn hostcall_reply_bytes(
-    reply: Option<&mut hostcall_reply<'_>>,
-    bytes: *const u8,
-    count: usize,
-) -> hostcall_status {
-    crate::error::run(None, || {
+    /// Appends bytes to the reply, for the caller's `&mut [u8]`, which learns how many there are. Fails with HOSTCALL_STATUS_REFUSED past the call's `reply_capacity`
+    /// and when the device's memory for replies is used up.
+    reply hostcall_reply_bytes(reply: &mut hostcall_reply<'_>, bytes: *const u8, count: usize) {
         // SAFETY: CALLER.
         let bytes = unsafe { values(bytes, count, "bytes") }?;
         let refused = |error| Failure::new(hostcall_status::Refused, error);
-        get(reply, "reply")?.0.bytes(bytes).map_err(refused)
-    })
+        reply.0.bytes(bytes).map_err(refused)?
+    }
 }
 
 type PlaceOf = Box<dyn Fn(Caller) -> (Arc<str>, Option<WavePlace>) + Send + Sync>;
@@ -176,6 +160,22 @@ pub(crate) fn name_of(text: &str) -> &'static str {
     name
 }
 
+/// A service as a function gets it. Its state is freed if the function fails.
+pub struct Offered<'a> {
+    service: &'a hostcall_service,
+    state: State,
+}
+
+impl<'a> Argument for Offered<'a> {
+    type Passed = Option<&'a hostcall_service>;
+    type Used = Self;
+
+    unsafe fn check(passed: Self::Passed, name: &'static str) -> Result<Self, Failure> {
+        let service = get(passed, name)?;
+        Ok(Self { service, state: State::new(service.state, service.free_state) })
+    }
+}
+
 /// The Rust side of a service of the caller's.
 pub(crate) struct Served {
     methods: Vec<Method>,
@@ -184,16 +184,18 @@ pub(crate) struct Served {
     places: Arc<Places>,
 }
 
-impl Served {
-    /// Checks and copies a service.
+impl Offered<'_> {
+    /// Returns whether its handler runs on the threads that find calls.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.service.is_inline
+    }
+
+    /// Checks and copies the service.
     ///
     /// # Safety
     /// CALLER: the methods and their names are there while this runs.
-    pub unsafe fn new(
-        service: &hostcall_service,
-        state: State,
-        places: &Arc<Places>,
-    ) -> Result<Self, Failure> {
+    pub(crate) unsafe fn accept(self, places: &Arc<Places>) -> Result<Served, Failure> {
+        let Self { service, state } = self;
         let handler = get(service.handler, "handler")?;
         // SAFETY: the caller's promise.
         let given = unsafe { values(service.methods, service.method_count, "methods") }?;
@@ -208,9 +210,11 @@ impl Served {
             }
             methods.push(Method::untyped(name, number));
         }
-        Ok(Self { methods, handler, state, places: places.clone() })
+        Ok(Served { methods, handler, state, places: places.clone() })
     }
+}
 
+impl Served {
     fn handle(
         &self,
         method: usize,

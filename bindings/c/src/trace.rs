@@ -1,7 +1,8 @@
 //! Traces of calls, launches and posts.
 
-use crate::error::{Failure, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, get, place, put, system_text};
+use crate::error::{Failure, hostcall_status};
+use crate::functions::functions;
+use crate::handle::system_text;
 use crate::options::hostcall_options;
 use hostcall::trace::Tracer;
 use std::ffi::c_char;
@@ -28,48 +29,31 @@ pub struct hostcall_trace_summary {
     pub is_whole: bool,
 }
 
-/// Makes a tracer that writes the file `path`, which `hostcall trace` reads; NULL is without a file.
-pub unsafe extern "C" fn hostcall_tracer_new(
-    path: *const c_char,
-    tracer: Out<'_, hostcall_tracer>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let place = place(tracer, "tracer")?;
+functions! {
+    /// Makes a tracer that writes the file `path`, which `hostcall trace` reads; NULL is without a file.
+    make hostcall_tracer_new(path: *const c_char) -> hostcall_tracer as tracer {
         let failed = |error| Failure::new(hostcall_status::Device, error);
         let mut builder = Tracer::builder();
         if !path.is_null() {
             // SAFETY: CALLER.
             builder = builder.file(unsafe { system_text(path, "path") }?).map_err(failed)?;
         }
-        put(place, hostcall_tracer(builder.start().map_err(failed)?));
-        Ok(())
-    })
-}
+        hostcall_tracer(builder.start().map_err(failed)?)
+    }
 
-/// Has the device record there what its kernels call.
-pub extern "C" fn hostcall_options_trace(
-    options: Option<&mut hostcall_options>,
-    tracer: Option<&hostcall_tracer>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let tracer = &get(tracer, "tracer")?.0;
-        get(options, "options")?.change(|builder| builder.trace(tracer));
-        Ok(())
-    })
-}
+    /// Has the device record there what its kernels call.
+    run hostcall_options_trace(options: &mut hostcall_options, tracer: &hostcall_tracer) {
+        options.change(|builder| builder.trace(&tracer.0));
+    }
 
-/// Ends the recording and waits until all is written, at most for `limit_ns`. Puts what was counted into `summary`, which may
-/// be NULL. What could not be written is an error.
-pub extern "C" fn hostcall_tracer_finish(
-    tracer: Option<&hostcall_tracer>,
-    limit_ns: u64,
-    summary: Option<&mut MaybeUninit<hostcall_trace_summary>>,
-    error: Out<'_, hostcall_error>,
-) -> hostcall_status {
-    run(error, || {
-        let counted = get(tracer, "tracer")?.0.finish(Duration::from_nanos(limit_ns));
+    /// Ends the recording and waits until all is written, at most for `limit_ns`. Puts what was counted into `summary`, which may
+    /// be NULL. What could not be written is an error.
+    run hostcall_tracer_finish(
+        tracer: &hostcall_tracer,
+        limit_ns: u64,
+        summary: Option<&mut MaybeUninit<hostcall_trace_summary>>,
+    ) {
+        let counted = tracer.0.finish(Duration::from_nanos(limit_ns));
         if let Some(summary) = summary {
             summary.write(hostcall_trace_summary {
                 calls: counted.calls,
@@ -80,13 +64,12 @@ pub extern "C" fn hostcall_tracer_finish(
                 is_whole: counted.is_whole,
             });
         }
-        let lost = if counted.is_whole { None } else { counted.lost() };
-        lost.map_or(Ok(()), |lost| Err(Failure::new(hostcall_status::Device, lost)))
-    })
-}
+        if let Some(lost) = counted.lost().filter(|_| !counted.is_whole) {
+            return Err(Failure::new(hostcall_status::Device, lost));
+        }
+    }
 
-/// Frees a tracer and sets the handle to NULL; devices that have it still record, and the last one ends the file. NULL is let
-/// be.
-pub extern "C" fn hostcall_tracer_free(tracer: Option<&mut *mut hostcall_tracer>) {
-    handle::free(tracer);
+    /// Frees a tracer and sets the handle to NULL; devices that have it still record, and the last one ends the file. NULL is let
+    /// be.
+    free hostcall_tracer_free(tracer: hostcall_tracer) { drop(tracer) }
 }

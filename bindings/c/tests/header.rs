@@ -3,43 +3,36 @@
 mod common;
 
 use common::{library, output, run, source, text};
-use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// The sources, in the order that their types have in the header.
-const SOURCES: [&str; 15] = [
-    "handle", "error", "options", "device", "image", "buffer", "stream", "closure", "launch", "graph",
-    "bodies", "service", "raw", "rocm", "trace",
-];
-
-/// Returns the sources as cbindgen can read them: with the attribute that the functions lack, since their symbols are made
-/// otherwise, and with the pointers that C has for what is borrowed.
-fn sources() -> String {
-    let mut all = String::new();
-    for name in SOURCES {
-        let file = source(&format!("src/{name}.rs"));
-        let code = std::fs::read_to_string(file).expect("the source is there");
-        for line in code.lines().filter(|line| !line.starts_with("//!")) {
-            for function in ["pub extern \"C\" fn ", "pub unsafe extern \"C\" fn "] {
-                if line.starts_with(function) {
-                    all.push_str("#[unsafe(no_mangle)]\n");
-                }
-            }
-            let mut line = line.replace("<'_>", "").replace("<'a>", "");
-            for (borrowed, end, pointer) in
-                [("Out<'_, ", ">", "*mut *mut "), ("Option<&mut MaybeUninit<", ">>", "*mut ")]
-            {
-                if let Some((before, rest)) = line.split_once(borrowed)
-                    && let Some((of, after)) = rest.split_once(end)
-                {
-                    line = format!("{before}{pointer}{of}{after}");
-                }
-            }
-            writeln!(all, "{line}").expect("a string takes it");
-        }
+/// The sources' types and their functions' declarations, in the order that they have in the header.
+const SOURCES: [(&str, &str); 14] = {
+    macro_rules! sources {
+        ($($name:ident)*) => {
+            [$((include_str!(concat!("../src/", stringify!($name), ".rs")), hostcall_c::$name::DECLARATIONS)),*]
+        };
     }
-    all
+    sources! {
+        error options device image buffer stream closure launch graph bodies service raw rocm trace
+    }
+};
+
+/// Returns the sources as cbindgen can read them, with the pointers that C has for what is borrowed or taken.
+fn sources() -> String {
+    let pointers = [
+        ("&OsStr", "*const c_char"),
+        ("&str", "*const c_char"),
+        ("Box<hostcall_options>", "*mut *mut hostcall_options"),
+        ("Offered<'_>", "&hostcall_service"),
+        ("Out<'_, hostcall_raw_page>", "*mut *mut hostcall_raw_page"),
+    ];
+    let all = SOURCES.map(|(types, functions)| {
+        types.to_owned() + &pointers.iter().fold(functions.to_owned(), |all, (rust, c)| all.replace(rust, c))
+    });
+    let all = include_str!("../src/handle.rs").to_owned() + &all.concat();
+    let all = all.replace("<'_>", "").replace("<'a>", "");
+    all.lines().filter(|line| !line.starts_with("//!")).fold(String::new(), |all, line| all + line + "\n")
 }
 
 /// Makes the header.

@@ -1,37 +1,7 @@
 /* What the functions of hostcall.h refuse and tell, on the software device with the kernels of programs/inventory. */
-#include "hostcall.h"
+#include "common.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define EXPECT(condition)                                                       \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
-
-static hostcall_error *error;
-
-/* Checks a status and that the error's sentence has this in it. */
-static void fails(hostcall_status status, hostcall_status expected, const char *text) {
-    if (status != expected || hostcall_error_status(error) != expected || !strstr(hostcall_error_text(error), text)) {
-        fprintf(stderr, "status %d, not %d with \"%s\": %s\n", (int)status, (int)expected, text, hostcall_error_text(error));
-        exit(1);
-    }
-    hostcall_error_free(&error);
-    EXPECT(error == NULL);
-}
-
-static void works(hostcall_status status) {
-    if (status != HOSTCALL_STATUS_OK || error) {
-        fprintf(stderr, "status %d: %s\n", (int)status, hostcall_error_text(error));
-        exit(1);
-    }
-}
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;

@@ -2,65 +2,17 @@
  * Graphs whose bodies the device's words and the host's functions decide about, and what replays tell, with kernels of
  * programs/conformance.
  */
-#include "hostcall.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define EXPECT(condition)                                                       \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
+#include "common.h"
 
 enum { TURNS = 10, NONE = 1000 };
 
-static hostcall_error *error;
 static hostcall_device *device;
 static hostcall_stream *stream;
 static const hostcall_grid one = {{1, 1, 1}, {1, 1, 1}, 0};
 
-static void works(hostcall_status status) {
-    if (status != HOSTCALL_STATUS_OK || error) {
-        fprintf(stderr, "status %d: %s\n", (int)status, hostcall_error_text(error));
-        exit(1);
-    }
-}
-
-static void fails(hostcall_status status, hostcall_status expected, const char *text) {
-    if (status != expected || !strstr(hostcall_error_text(error), text)) {
-        fprintf(stderr, "status %d, not %d with \"%s\": %s\n", (int)status, (int)expected, text, hostcall_error_text(error));
-        exit(1);
-    }
-    hostcall_error_free(&error);
-}
-
-struct counts {
-    int called, freed;
-};
-
-static void add(int *count) {
-    __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
-}
-
-static int get(const int *count) {
-    return __atomic_load_n(count, __ATOMIC_RELAXED);
-}
-
 /* The condition of a body: its first, its second, and no body. */
 static uint32_t in_turn(void *state) {
     return (uint32_t)__atomic_fetch_add(&((struct counts *)state)->called, 1, __ATOMIC_RELAXED);
-}
-
-static void function(void *state) {
-    add(&((struct counts *)state)->called);
-}
-
-static void free_counts(void *state) {
-    add(&((struct counts *)state)->freed);
 }
 
 /* fn next(turn: u64) -> u64 */
@@ -76,7 +28,7 @@ static int32_t turns(void *state, const hostcall_call *call, hostcall_reply *rep
 static hostcall_graph *calls(struct counts *counts) {
     hostcall_graph *graph;
     works(hostcall_stream_begin_capture(stream, HOSTCALL_CAPTURE_MODE_THREAD_LOCAL, &error));
-    works(hostcall_stream_repeated_function(stream, function, counts, free_counts, &error));
+    works(hostcall_stream_repeated_function(stream, count_call, counts, free_counts, &error));
     works(hostcall_stream_end_capture(stream, &graph, &error));
     return graph;
 }

@@ -2,24 +2,11 @@
  * What has ended is known whatever follows it: work, behind it a kernel that waits for the host, and every function that asks
  * about the work. One that waits for the kernel as well never returns.
  */
-#include "hostcall.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#define EXPECT(condition)                                                       \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
+#include "common.h"
 
 /* Longer than anything takes that does not wait for the gate, and shorter than what is cut off. */
 static const uint64_t LONG_NS = 60000000000, SHORT_NS = 20000000, NONE = 1000;
 
-static hostcall_error *error;
 static hostcall_device *device;
 static hostcall_stream *stream, *other;
 static hostcall_kernel *move, *turn;
@@ -27,22 +14,6 @@ static hostcall_buffer *zero, *out, *copy, *turns, *go_on;
 static const hostcall_grid one = {{1, 1, 1}, {1, 1, 1}, 0};
 /* How often the kernel that waits may go on, and how often host functions were called. */
 static int open_gates, called;
-
-static void works(hostcall_status status) {
-    if (status != HOSTCALL_STATUS_OK || error) {
-        fprintf(stderr, "status %d: %s\n", (int)status, hostcall_error_text(error));
-        exit(1);
-    }
-}
-
-static void pause_a_moment(void) {
-    const struct timespec pause = {0, 200000};
-    nanosleep(&pause, NULL);
-}
-
-static int get(const int *count) {
-    return __atomic_load_n(count, __ATOMIC_ACQUIRE);
-}
 
 /* fn next(turn: u64) -> u64, which returns once the gate is open. */
 static int32_t wait_for_the_gate(void *state, const hostcall_call *call, hostcall_reply *reply) {

@@ -1,34 +1,5 @@
 /* What is refused of raw channels, and what policies do. The argument is the code object of walk.hip. */
-#include "hostcall.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define EXPECT(condition)                                                       \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
-
-static hostcall_error *error;
-
-static void works(hostcall_status status) {
-    if (status != HOSTCALL_STATUS_OK || error) {
-        fprintf(stderr, "status %d: %s\n", (int)status, hostcall_error_text(error));
-        exit(1);
-    }
-}
-
-static void fails(hostcall_status status, hostcall_status expected, const char *text) {
-    if (status != expected || !strstr(hostcall_error_text(error), text)) {
-        fprintf(stderr, "status %d, not %d with \"%s\": %s\n", (int)status, (int)expected, text, hostcall_error_text(error));
-        exit(1);
-    }
-    hostcall_error_free(&error);
-}
+#include "common.h"
 
 int main(int argc, char **argv) {
     const hostcall_grid grid = {{2, 1, 1}, {64, 1, 1}, 0};

@@ -1,44 +1,6 @@
 /* What a host does with kernels that other compilers made, and what is refused. The arguments are code objects: of
  * kernels.hip and of arguments.cl. */
-#include "hostcall.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define EXPECT(condition)                                                       \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
-
-static hostcall_error *error;
-
-static void works(hostcall_status status) {
-    if (status != HOSTCALL_STATUS_OK || error) {
-        fprintf(stderr, "status %d: %s\n", (int)status, hostcall_error_text(error));
-        exit(1);
-    }
-}
-
-static void fails(hostcall_status status, hostcall_status expected, const char *text) {
-    if (status != expected || !strstr(hostcall_error_text(error), text)) {
-        fprintf(stderr, "status %d, not %d with \"%s\": %s\n", (int)status, (int)expected, text, hostcall_error_text(error));
-        exit(1);
-    }
-    hostcall_error_free(&error);
-}
-
-/* Counts that several threads add to. */
-struct counts {
-    int called, freed;
-};
-
-static int get(const int *count) {
-    return __atomic_load_n(count, __ATOMIC_ACQUIRE);
-}
+#include "common.h"
 
 static void sum(void *state, uint32_t service, uint32_t lane, uint64_t *words) {
     EXPECT(service == 700 && lane == 0);
@@ -54,10 +16,6 @@ static void nothing(void *state, const uint64_t *arguments, uint64_t *result) {
 static void report(void *state, const char *text) {
     EXPECT(strstr(text, "service 701"));
     __atomic_fetch_add(&((struct counts *)state)->called, 1, __ATOMIC_RELEASE);
-}
-
-static void free_counts(void *state) {
-    __atomic_fetch_add(&((struct counts *)state)->freed, 1, __ATOMIC_RELEASE);
 }
 
 int main(int argc, char **argv) {

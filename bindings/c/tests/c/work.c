@@ -2,20 +2,7 @@
  * What else a host gives its device, with a kernel of programs/conformance: a struct, closures, pinned memory, functions
  * of the host, graphs, and a trace.
  */
-#include "hostcall.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#define EXPECT(condition)                                                       \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
+#include "common.h"
 
 enum { LANES = 96, STEPS = 2, REPLAYS = 5, LIMIT_NS = 1000000000 };
 
@@ -26,48 +13,10 @@ struct step {
     int32_t offset;
 };
 
-static hostcall_error *error;
-
-static void works(hostcall_status status) {
-    if (status != HOSTCALL_STATUS_OK || error) {
-        fprintf(stderr, "status %d: %s\n", (int)status, hostcall_error_text(error));
-        exit(1);
-    }
-}
-
-static void fails(hostcall_status status, hostcall_status expected, const char *text) {
-    if (status != expected || !strstr(hostcall_error_text(error), text)) {
-        fprintf(stderr, "status %d, not %d with \"%s\": %s\n", (int)status, (int)expected, text, hostcall_error_text(error));
-        exit(1);
-    }
-    hostcall_error_free(&error);
-}
-
-/* Counts that several threads add to. */
-struct counts {
-    int called, freed;
-};
-
-static void add(int *count) {
-    __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
-}
-
-static int get(const int *count) {
-    return __atomic_load_n(count, __ATOMIC_RELAXED);
-}
-
 /* |a, b| a * 10 + b */
 static void combine(void *state, const uint64_t *arguments, uint64_t *result) {
     add(&((struct counts *)state)->called);
     *result = arguments[0] * 10 + arguments[1];
-}
-
-static void function(void *state) {
-    add(&((struct counts *)state)->called);
-}
-
-static void free_counts(void *state) {
-    add(&((struct counts *)state)->freed);
 }
 
 static hostcall_type *number(hostcall_kind kind) {
@@ -157,7 +106,7 @@ int main(int argc, char **argv) {
 
     /* A launch, and a function of the host behind it. */
     works(hostcall_kernel_launch(kernel, stream, &grid, arguments, 6, NULL, &error));
-    works(hostcall_stream_host_function(stream, function, &host, free_counts, &error));
+    works(hostcall_stream_host_function(stream, count_call, &host, free_counts, &error));
     works(hostcall_stream_synchronize(stream, &error));
     EXPECT(get(&closure_counts.called) == LANES && get(&host.called) == 1 && get(&host.freed) == 1);
     for (uint64_t i = 0; i < LANES; i++)
@@ -191,7 +140,7 @@ int main(int argc, char **argv) {
     works(hostcall_stream_begin_capture(stream, HOSTCALL_CAPTURE_MODE_THREAD_LOCAL, &error));
     arguments[2].value.closure = closure;
     works(hostcall_kernel_launch(kernel, stream, &grid, arguments, 6, NULL, &error));
-    works(hostcall_stream_repeated_function(stream, function, &replayed, free_counts, &error));
+    works(hostcall_stream_repeated_function(stream, count_call, &replayed, free_counts, &error));
     works(hostcall_stream_end_capture(stream, &graph, &error));
     EXPECT(hostcall_graph_len(graph) == 2 && get(&replayed.called) == 0);
     works(hostcall_graph_instantiate(graph, &instance, &error));

@@ -10,41 +10,64 @@ use hostcall_abi::raw::{
 use std::mem::offset_of;
 use std::process::Command;
 
+/// Makes the header's constants.
+fn constants() -> String {
+    let (bytes, flags) = (|value: u64| format!("{value}u"), |value: u64| format!("UINT64_C({value:#x})"));
+    let constants = [
+        ("START_WORDS", bytes(RawLayout::new(16, 128).unwrap().free_at(0).into())),
+        ("GIVEN_WORD", bytes(RAW_GIVEN_WORD.into())),
+        ("HEADER_WORDS", bytes(RAW_HEADER_WORDS.into())),
+        ("HEADER_OPENED", bytes(header::OPENED.into())),
+        ("HEADER_SLOT", bytes(header::SLOT.into())),
+        ("HEADER_WAVE", bytes(header::WAVE.into())),
+        ("HEADER_OPENED_NS", bytes(header::OPENED_NS.into())),
+        ("HEADER_DROPPED", bytes(header::DROPPED.into())),
+        ("RING_HEAD_BYTE", bytes(offset_of!(RawRingWords, head) as u64)),
+        ("RING_KNOWN_BYTE", bytes(offset_of!(RawRingWords, known) as u64)),
+        ("CLOSED", flags(Place(0).closed().0)),
+        ("TICKET_SHIFT", Place::begin(0).0.trailing_zeros().to_string()),
+        ("MOST_RECORD_BYTES", bytes(LEAST_RAW_PAGE_BYTES.into())),
+    ];
+    constants
+        .into_iter()
+        .fold(String::new(), |all, (name, value)| all + &format!("#define HOSTCALL_RAW_{name} {value}\n"))
+}
+
 #[test]
-fn constants_and_structs_are_those_of_the_rust_side() {
+fn header_and_sources_do_not_differ() {
+    let file = source("include/hostcall_device.h");
+    let header = std::fs::read_to_string(&file).unwrap();
+    let (before, rest) = header.split_once("count from `shared`. */\n").unwrap();
+    let (_, after) = rest.split_once("\n/* A lane looks").unwrap();
+    let made = format!("{before}count from `shared`. */\n{}\n/* A lane looks{after}", constants());
+    if std::env::var_os("HOSTCALL_WRITE_HEADER").is_some() {
+        std::fs::write(&file, &made).unwrap();
+    } else {
+        let how = "HOSTCALL_WRITE_HEADER=1 cargo test -p hostcall-c --test device";
+        assert!(header == made, "write the header: {how}");
+    }
+}
+
+#[test]
+fn the_struct_is_that_of_the_rust_side() {
     let mut code = String::from("#include \"hostcall_device.h\"\n#include <stddef.h>\n");
-    let mut is = |what: &str, value: u64| {
-        code.push_str(&format!("_Static_assert({what} == UINT64_C({value}), \"{what}\");\n"));
+    let mut is = |what: &str, value: usize| {
+        code.push_str(&format!("_Static_assert({what} == {value}, \"{what}\");\n"));
     };
-    let least = RawLayout::new(16, 128).unwrap();
-    is("HOSTCALL_RAW_START_WORDS", least.free_at(0).into());
-    is("HOSTCALL_RAW_GIVEN_WORD", RAW_GIVEN_WORD.into());
-    is("HOSTCALL_RAW_HEADER_WORDS", RAW_HEADER_WORDS.into());
-    is("HOSTCALL_RAW_HEADER_OPENED", header::OPENED.into());
-    is("HOSTCALL_RAW_HEADER_SLOT", header::SLOT.into());
-    is("HOSTCALL_RAW_HEADER_WAVE", header::WAVE.into());
-    is("HOSTCALL_RAW_HEADER_OPENED_NS", header::OPENED_NS.into());
-    is("HOSTCALL_RAW_HEADER_DROPPED", header::DROPPED.into());
-    is("HOSTCALL_RAW_RING_HEAD", offset_of!(RawRingWords, head) as u64);
-    is("HOSTCALL_RAW_RING_KNOWN", offset_of!(RawRingWords, known) as u64);
-    is("HOSTCALL_RAW_CLOSED", Place(0).closed().0);
-    is("UINT64_C(1) << HOSTCALL_RAW_TICKET_SHIFT", Place::begin(0).0);
-    is("HOSTCALL_RAW_MOST_RECORD_BYTES", LEAST_RAW_PAGE_BYTES.into());
-    is("sizeof(struct hostcall_raw_stream)", size_of::<ForeignRawParams>() as u64);
+    is("sizeof(struct hostcall_raw_stream)", size_of::<ForeignRawParams>());
     macro_rules! fields {
-        ($($field:ident)*) => {$(
+        ($($field:ident: $of:ident $more:literal;)*) => {$(
             is(
                 concat!("offsetof(struct hostcall_raw_stream, ", stringify!($field), ")"),
-                offset_of!(ForeignRawParams, $field) as u64,
+                offset_of!(ForeignRawParams, $of) + $more,
             );
         )*};
     }
-    fields!(shared data ring dropped stop_at sequence launch slot waits reserved);
-    is("offsetof(struct hostcall_raw_stream, pages_log2)", offset_of!(ForeignRawParams, layout) as u64);
-    is(
-        "offsetof(struct hostcall_raw_stream, page_bytes_log2)",
-        offset_of!(ForeignRawParams, layout) as u64 + 4,
-    );
+    fields! {
+        shared: shared 0; data: data 0; ring: ring 0; dropped: dropped 0; stop_at: stop_at 0; sequence: sequence 0;
+        pages_log2: layout 0; page_bytes_log2: layout 4; launch: launch 0; slot: slot 0; waits: waits 0;
+        reserved: reserved 0;
+    }
     let file = temporary("layouts.c");
     std::fs::write(&file, code).unwrap();
     run(Command::new("cc").args(["-std=c11", "-fsyntax-only", "-I"]).arg(source("include")).arg(&file));
