@@ -19,41 +19,62 @@ impl Gpu {
     /// # Errors
     /// What the driver says, and its compiler; that the image is another kind of file, or is cut.
     pub fn load(self: &Arc<Self>, mut image: Vec<u8>) -> Result<Arc<Module>, Error> {
-        let doing = || "loading GPU code".to_string();
-        let refused = |name: &str, text: &str| {
-            Err(Error { doing: doing(), name: name.into(), text: text.into(), is_fault: false })
-        };
-        match is_whole(&image) {
-            Some(true) => {}
-            Some(false) => {
-                return refused("a damaged image", "parts of the file are missing: build it again");
-            }
-            None => {
-                return refused("no image", "it is no PTX, no cubin and no fat binary: build one of these");
-            }
-        }
+        refuse_other(&image)?;
         // Text ends in a zero; binaries know their length.
         image.push(0);
-        let mut log = vec![0u8; 4096];
-        let mut options =
-            [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void];
+        let mut log = Log::new();
+        let [(buffer, at), (size, bytes)] = log.options();
+        let (mut options, mut values) = ([buffer, size], [at, bytes]);
         let mut handle = std::ptr::null_mut();
         // SAFETY: LOADED; the image ends as its kind must, options and log live through the call.
         let loaded = self.run(doing, || unsafe {
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
             sys::cuModuleLoadDataEx(&mut handle, image.as_ptr().cast(), 2, options, values)
         });
-        loaded.map_err(|mut error| {
-            let log = String::from_utf8_lossy(log.split(|byte| *byte == 0).next().unwrap_or_default());
-            if !log.trim().is_empty() {
-                error.text = format!("{}: {}", error.text, log.trim());
-            }
-            error
-        })?;
+        loaded.map_err(|error| log.explain(error))?;
         let module = Arc::new(Module { gpu: self.clone(), handle: Handle(handle) });
         module.load_functions()?;
         Ok(module)
+    }
+}
+
+fn doing() -> String {
+    "loading GPU code".into()
+}
+
+/// Refuses what is no image, and one that is cut.
+pub(crate) fn refuse_other(image: &[u8]) -> Result<(), Error> {
+    let (name, text) = match is_whole(image) {
+        Some(true) => return Ok(()),
+        Some(false) => ("a damaged image", "parts of the file are missing: build it again"),
+        None => ("no image", "it is no PTX, no cubin and no fat binary: build one of these"),
+    };
+    Err(Error { doing: doing(), name: name.into(), text: text.into(), is_fault: false })
+}
+
+/// Where the driver's compiler and linker write what they find wrong.
+pub(crate) struct Log(Vec<u8>);
+
+impl Log {
+    pub fn new() -> Self {
+        Self(vec![0; 4096])
+    }
+
+    /// The options that name it, with their values: they hold while it lives.
+    pub fn options(&mut self) -> [(CUjit_option, *mut c_void); 2] {
+        [
+            (CUjit_option::CU_JIT_ERROR_LOG_BUFFER, self.0.as_mut_ptr().cast()),
+            (CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, self.0.len() as *mut c_void),
+        ]
+    }
+
+    /// The error with what was written.
+    pub fn explain(&self, mut error: Error) -> Error {
+        let written = String::from_utf8_lossy(self.0.split(|byte| *byte == 0).next().unwrap_or_default());
+        if !written.trim().is_empty() {
+            error.text = format!("{}: {}", error.text, written.trim());
+        }
+        error
     }
 }
 
@@ -164,13 +185,12 @@ fn c_name(name: &str) -> Result<CString, Error> {
 }
 
 impl Module {
-    /// Loads the code of all functions. What the driver loads later, at a function's first use, waits for the kernels that
-    /// run, and these may wait for what comes after the load.
-    fn load_functions(&self) -> Result<(), Error> {
+    /// The kernels, where the driver tells (12.4 and later).
+    fn kernels(&self) -> Result<Vec<sys::CUfunction>, Error> {
         if !self.gpu.loads_functions() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let doing = || "loading the functions of GPU code".to_string();
+        let doing = || "listing the functions of GPU code".to_string();
         let mut count = 0;
         // SAFETY: LOADED; the driver has this call, and the result lives through it.
         self.gpu.run(doing, || unsafe { sys::cuModuleGetFunctionCount(&mut count, self.handle.0) })?;
@@ -179,8 +199,31 @@ impl Module {
         self.gpu.run(doing, || unsafe {
             sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, self.handle.0)
         })?;
-        for function in functions {
-            // SAFETY: as above, with a function of the driver's.
+        Ok(functions)
+    }
+
+    /// Bytes of stack of the deepest kernel whose calls the linker could count; 0 for a driver that does not list kernels.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn stack_bytes(&self) -> Result<u32, Error> {
+        let (mut most, stack) = (0, CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+        for function in self.kernels()? {
+            let mut bytes = 0;
+            let doing = || "looking at a kernel's stack".to_string();
+            // SAFETY: LOADED, with a function of the driver's; the result lives through the call.
+            self.gpu.run(doing, || unsafe { sys::cuFuncGetAttribute(&mut bytes, stack, function) })?;
+            most = most.max(bytes);
+        }
+        Ok(most.try_into().unwrap_or(0))
+    }
+
+    /// Loads the code of all functions. What the driver loads later, at a function's first use, waits for the kernels that
+    /// run, and these may wait for what comes after the load.
+    fn load_functions(&self) -> Result<(), Error> {
+        for function in self.kernels()? {
+            let doing = || "loading the functions of GPU code".to_string();
+            // SAFETY: LOADED, with a function of the driver's.
             self.gpu.run(doing, || unsafe { sys::cuFuncLoad(function) })?;
         }
         Ok(())

@@ -120,9 +120,6 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Bytes of each lane's stack, at least. Memory for it is taken for all lanes that the GPU can hold at once.
-    const STACK_BYTES: usize = 8 << 10;
-
     pub(crate) fn open(info: GpuInfo, loads_functions: bool) -> Result<Arc<Self>, Error> {
         let opening = || format!("opening GPU {}", info.index);
         let lacking = |name: &str, text: &str| {
@@ -157,7 +154,6 @@ impl Gpu {
             lane_copies: LaneCopies::default(),
             fault: OnceLock::new(),
         });
-        gpu.need_stack_bytes(Self::STACK_BYTES)?;
         let _ = gpu.copies.set(gpu.new_stream()?);
         gpu.keep_freed_memory()?;
         Ok(gpu)
@@ -177,13 +173,14 @@ impl Gpu {
         let _ = self.run(|| "changing a thread's capture mode".into(), relax);
     }
 
-    /// Gives each lane of kernels launched from now on so many bytes of stack, rounded up to a KiB, unless it has more. The
-    /// driver may wait for kernels that run.
+    /// Gives each lane of kernels launched from now on so many bytes of stack, rounded up to 128, unless it has more: the driver
+    /// begins with a KiB. It takes memory for all lanes that the GPU can hold at once, on an H200 264 MiB for each KiB, and may
+    /// wait for kernels that run.
     ///
     /// # Errors
     /// When the GPU has no such stacks.
     pub fn need_stack_bytes(&self, bytes: usize) -> Result<(), Error> {
-        let bytes = bytes.checked_next_multiple_of(1 << 10).unwrap_or(bytes);
+        let bytes = bytes.checked_next_multiple_of(128).unwrap_or(bytes);
         // The limit is the context's, which all of a process's `Gpu`s of a device share.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

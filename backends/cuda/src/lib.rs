@@ -6,7 +6,7 @@
 //! the driver frees only after all kernels is freed when none runs. Everything may be used from any thread.
 //! It knows nothing of hostcall's protocol.
 //!
-//! Begin at [`Driver`], [`Gpu`] and [`Queue`]; `list.rs` and `conditional.rs` are kernels of graphs,
+//! Begin at [`Driver`], [`Gpu`] and [`Queue`]; `code.rs` loads code, `link.rs` links it, `list.rs` and `conditional.rs` are kernels of graphs,
 //! `copies.rs` copies of lanes' memory.
 //!
 //! ```no_run
@@ -33,6 +33,7 @@ mod copies;
 mod driver;
 mod empty;
 mod gpu;
+mod link;
 mod list;
 mod mapped;
 mod memory;

@@ -295,3 +295,21 @@ fn what_is_no_whole_image_is_refused() {
         assert!(gpu.load(b".version 7.0".to_vec()).is_ok());
     });
 }
+
+#[test]
+fn linkers_go_whatever_comes_of_them() {
+    with_stand_in("linkers_go_whatever_comes_of_them", || {
+        let gpu = gpu(0);
+        // Text ends in a zero, which an object has no need of.
+        gpu.link(b".version 7.8".to_vec(), 32).unwrap();
+        assert_eq!((ask(c"stand_in_linked_bytes"), ask(c"stand_in_linkers_destroyed")), (13, 1));
+        let mut object = b"\x7fELF\x02\x01".to_vec();
+        object.resize(64, 0);
+        gpu.link(object, 32).unwrap();
+        assert_eq!((ask(c"stand_in_linked_bytes"), ask(c"stand_in_linkers_destroyed")), (64, 2));
+        tell(c"stand_in_answer_links", 218);
+        assert!(!gpu.link(b".version 7.8".to_vec(), 32).err().unwrap().is_fault);
+        assert!(gpu.link(b"\0".to_vec(), 32).is_err());
+        assert_eq!(ask(c"stand_in_linkers_destroyed"), 3);
+    });
+}

@@ -338,9 +338,13 @@ pub const KERNEL_SYMBOL_PREFIX: &str = "hostcall_kernel_";
 /// Prefix of the symbol of a kernel's [`KernelInfo`]. [`kernel_name`] describes the rest.
 pub const KERNEL_INFO_SYMBOL_PREFIX: &str = "hostcall_kernel_info_";
 
-/// Symbol of an image's variable of 8 bytes that says how many bytes of stack its lanes need. An image without it needs what the
-/// device gives.
+/// Symbol of an image's variable of 8 bytes that says how many bytes of stack those of its kernels need whose calls the linker
+/// cannot count. An image without it was not made by hostcall's build.
 pub const STACK_BYTES_SYMBOL: &str = "hostcall_stack_bytes";
+
+/// Registers that a function of an image gets on NVIDIA at most, which is compiled by itself and shared by all kernels that call
+/// it. Each kernel gets at least as many: with more, a multiprocessor would hold fewer waves of the smallest ones.
+pub const FUNCTION_REGISTERS: u32 = 32;
 
 /// Hexadecimal digits at the end of a kernel's symbols.
 const SUFFIX_DIGITS: usize = 8;

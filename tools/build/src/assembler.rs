@@ -1,6 +1,9 @@
-//! NVIDIA's assembler, which makes finished code of PTX.
+//! NVIDIA's assembler, which makes finished code of PTX: each function once, for the driver to link when it loads them. Without
+//! `--compile-only` the assembler would put into each kernel a copy of all that it can reach, and of all whose address the image
+//! takes: 16 kernels that call had 5.9 MB in the place of 0.7, and took 53 s in the place of 2.
 
 use crate::BuildError;
+use hostcall_abi::launch::FUNCTION_REGISTERS;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,12 +13,14 @@ pub(crate) const PTXAS: &str = "PTXAS";
 const HOW_TO_INSTALL: &str = "install NVIDIA's assembler `ptxas`, which the CUDA toolkit and PyPI's package \
     nvidia-cuda-nvcc-cu12 have, in PATH, or name it in the environment variable PTXAS";
 
-/// Makes the cubin `to` of a PTX file, for the architecture `cpu`. Returns what the assembler says of its functions: what
+/// Makes the relocatable cubin `to` of a PTX file, for the architecture `cpu`. Returns what the assembler says of its functions: what
 /// each needs of the GPU.
 pub(crate) fn assemble(ptx: &Path, cpu: &str, to: &Path) -> Result<String, BuildError> {
     let assembler = find(cpu)?;
-    // Each kernel is compiled with all that it may call: what many kernels share takes its time once for each.
-    let arguments = [format!("-arch={cpu}"), "--split-compile=0".into(), "-v".into(), "-o".into()];
+    // Of functions alone: kernels say by `.maxnreg` what they get.
+    let registers = format!("--maxrregcount={FUNCTION_REGISTERS}");
+    // Not by several threads: functions compiled by `--split-compile` take more registers.
+    let arguments = [format!("-arch={cpu}"), "--compile-only".into(), registers, "-v".into(), "-o".into()];
     let output = Command::new(&assembler)
         .args(arguments)
         .args([to, ptx])

@@ -32,9 +32,9 @@ const LIST: &str = "hostcall_images.rs";
 /// `cuda`, PTX for every NVIDIA GPU that hostcall supports, on a machine that can build it ([`available`]);
 /// on another there is none, and the program runs on `cpu` only.
 ///
-/// The driver compiles PTX when a program loads it, which takes a second or more for each kernel, and keeps the result for
-/// the next runs of the same user. Targets such as `sm_90-cubin` have that done at build time; name the PTX beside them, as
-/// in `sm_90-cubin,cuda`, for other GPUs and for drivers older than the assembler.
+/// The driver compiles PTX when a program loads it, which takes some seconds, and keeps the result for the next runs of the
+/// same user. Targets such as `sm_90-cubin` have that done at build time, which leaves the driver some milliseconds of linking;
+/// name the PTX beside them, as in `sm_90-cubin,cuda`, for other GPUs and for drivers older than the assembler.
 #[derive(Clone, Debug)]
 pub struct Kernels {
     package: PathBuf,

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod assembler;
+mod calls;
 mod cargo;
 mod contraction;
 mod error;

@@ -1,11 +1,11 @@
 //! How many registers a kernel gets on NVIDIA.
 //!
-//! The assembler gives a kernel as many registers as the most that any function takes which the kernel can
-//! reach. Every checked index reaches the report of a panic, which formats and calls the host: more than 100
-//! registers, with which most waves of a multiprocessor have no room. With a bound on the kernel (`.maxnreg`)
-//! these functions spill, which costs nothing while they are rare.
+//! A kernel has as many registers as the most that any function takes which it can reach. Every checked index
+//! reaches the report of a panic, which would take more than 100, with which most waves of a multiprocessor have
+//! no room. So functions get [`LEAST`] and spill (`FUNCTION_REGISTERS`), which costs nothing while they are rare,
+//! and a kernel gets a bound of its own (`.maxnreg`), which the linker checks against what it calls.
 //!
-//! So the bound is what the kernel's own code needs. It is estimated from the PTX, since the driver assembles
+//! The bound is what the kernel's own code needs. It is estimated from the PTX, since the driver assembles
 //! it on the machine where the kernel runs. Most kernels wait for memory, and are the faster the more of
 //! their waves a multiprocessor holds. So what an innermost loop hands from turn to turn counts whole and all
 //! else by half: what lies outside of loops spills at little cost, and what a loop only reads or makes anew
@@ -15,8 +15,8 @@ use crate::ptx::{Function, Statement, functions};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// The least bound, with which a multiprocessor has as many waves as it can. A call takes some 20 by itself.
-const LEAST: u32 = 32;
+/// The least bound, with which a multiprocessor has as many waves as it can. Functions that kernels call have no more.
+pub(crate) const LEAST: u32 = hostcall_abi::launch::FUNCTION_REGISTERS;
 
 /// So many values fit [`LEAST`] registers; more need [`SPARE`] ones besides.
 const FITS_LEAST: u32 = 29;

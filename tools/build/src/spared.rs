@@ -16,8 +16,8 @@
 //! What the host has to know of a kernel's code goes into [`KernelInfo::found`]: `// hostcall has: pulls` is where bytes of the
 //! host's memory are copied.
 
+use crate::calls::Program;
 use crate::ptx::{Assembly, Function, functions, words};
-use crate::stack::pointed_at;
 use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, NEVER_STOPS, PULLS};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -34,10 +34,7 @@ const CHANGED_AT: &str = "16";
 /// PTX with the questions answered.
 pub(crate) fn with_answers(ptx: &str) -> String {
     let all: Vec<Function<'_>> = functions(ptx).collect();
-    let program = Program {
-        functions: all.iter().map(|function| (function.name, function)).collect(),
-        pointed_at: pointed_at(ptx).collect(),
-    };
+    let program = Program::new(ptx, &all);
     // Of functions that several kernels call, the answers must hold in each.
     let (mut posting, mut others) = (BTreeSet::new(), BTreeSet::new());
     let mut found: BTreeMap<&str, u64> = BTreeMap::new();
@@ -166,42 +163,9 @@ fn label(line: &str) -> Option<&str> {
     line.trim().strip_suffix(':').filter(|name| name.starts_with('$'))
 }
 
-struct Program<'f, 't> {
-    functions: BTreeMap<&'t str, &'f Function<'t>>,
-    /// Names of functions, among others, whose addresses are taken.
-    pointed_at: BTreeSet<&'t str>,
-}
-
-impl<'f, 't> Program<'f, 't> {
-    /// The entry, and which of the functions that are `wanted` it can reach.
-    fn reached_by(
-        &self,
-        entry: &'f Function<'t>,
-        wanted: impl Fn(&Function<'t>) -> bool,
-    ) -> BTreeSet<&'t str> {
-        let (mut reached, mut left) = (BTreeSet::from([entry.name]), vec![entry]);
-        while let Some(function) = left.pop() {
-            let calls = function.statements.iter().filter(|statement| statement.opcode.starts_with("call"));
-            for call in calls {
-                let callee = call.words().find_map(|word| self.functions.get(word));
-                let callees = match callee {
-                    Some(callee) => vec![*callee],
-                    None => {
-                        self.pointed_at.iter().filter_map(|name| self.functions.get(name).copied()).collect()
-                    }
-                };
-                for callee in callees {
-                    if wanted(callee) && reached.insert(callee.name) {
-                        left.push(callee);
-                    }
-                }
-            }
-        }
-        reached
-    }
-
+impl<'t> Program<'_, 't> {
     /// Whether anything that the entry reaches looks into the waves' records. The end of waves does only where they are.
-    fn has_record(&self, entry: &'f Function<'t>) -> bool {
+    fn has_record(&self, entry: &Function<'t>) -> bool {
         let reached = self.reached_by(entry, |function| !function.is_end_of_waves());
         let looks = |name: &&str| {
             let body = self.functions[name].body;

@@ -14,8 +14,8 @@ pub enum Target {
         /// Oldest architecture that the image runs on, such as `sm_70` or `sm_90a`.
         cpu: String,
     },
-    /// NVIDIA: a cubin, finished code for this architecture and later ones of the same generation, so that the driver has
-    /// nothing to compile. Made by NVIDIA's assembler.
+    /// NVIDIA: a relocatable cubin, finished code for this architecture and later ones of the same generation, which the driver
+    /// links and need not compile. Made by NVIDIA's assembler.
     Cubin {
         /// The architecture, such as `sm_90`.
         cpu: String,

@@ -15,11 +15,12 @@ struct stream { struct work *first, **last; struct stream *next; };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *streams;
-static Result query_answer, signal_answer;
+static Result query_answer, signal_answer, link_answer;
 static uint64_t pinned_bytes, waits, event_waits, retains;
 // Allocations that pointers are told of, at numbers that no two have; freed ones have no bytes.
 static struct allocation { Address start; uint64_t bytes; unsigned kind; } known[1 << 10];
 static int retains_to_refused;
+static uint64_t linked_bytes, linkers_destroyed;
 static _Thread_local void *current;
 
 static void go_on(struct stream *stream) {
@@ -96,6 +97,9 @@ void stand_in_refuse_retain(int which) { retains_to_refused = which; }
 uint64_t stand_in_pinned_bytes(void) { return pinned_bytes; }
 uint64_t stand_in_waits(void) { return waits; }
 uint64_t stand_in_event_waits(void) { return event_waits; }
+uint64_t stand_in_linked_bytes(void) { return linked_bytes; }
+uint64_t stand_in_linkers_destroyed(void) { return linkers_destroyed; }
+void stand_in_answer_links(Result answer) { link_answer = answer; }
 uint64_t stand_in_retains(void) { return retains; }
 uint64_t stand_in_context(void) { return (uint64_t)current; }
 
@@ -190,6 +194,18 @@ Result cuMemFreeHost(void *start) {
 Result cuMemHostGetDevicePointer_v2(Address *address, void *start, unsigned flags) {
     return *address = (Address)start, SUCCESS;
 }
+Result cuLinkCreate_v2(unsigned count, void *options, void *values, void **linker) {
+    return *linker = &lock, SUCCESS;
+}
+Result cuLinkAddData_v2(void *linker, int kind, void *data, size_t bytes, const char *name, unsigned count,
+                        void *options, void *values) {
+    return linked_bytes = bytes, link_answer;
+}
+Result cuLinkComplete(void *linker, void **cubin, size_t *bytes) {
+    static char linked[] = ".version";
+    return *cubin = linked, *bytes = sizeof linked - 1, SUCCESS;
+}
+Result cuLinkDestroy(void *linker) { return ++linkers_destroyed, SUCCESS; }
 Result cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void *values) {
     return *module = &lock, SUCCESS;
 }

@@ -107,8 +107,9 @@ impl DeviceBuilder {
     }
 
     /// Bytes of stack of each lane. On the software device it has so many, whatever its configuration says. On a GPU it has at
-    /// least so many where it has a stack at all: by itself as many as the compiler worked out, and where that cannot know
-    /// (recursion, calls through pointers) 16 KiB on AMD's GPUs and 8 KiB on NVIDIA's.
+    /// least so many where it has a stack at all: by itself as many as the build or the compiler worked out, and where that cannot
+    /// know (recursion, calls through pointers) 16 KiB on AMD's GPUs and 8 KiB on NVIDIA's. An NVIDIA GPU takes memory for all
+    /// lanes that it can hold, 264 MiB on an H200 for each KiB above the first.
     pub fn stack_bytes(mut self, bytes: usize) -> Self {
         self.stack_bytes = Some(bytes);
         self

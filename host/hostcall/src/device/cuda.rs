@@ -8,7 +8,8 @@ use super::seam::{
     Dispatch, ImageSource, Kernel, KernelLimits, KernelList, KernelMemory, KernelParameters, ListBody,
     ListDispatch, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
 };
-use hostcall_abi::launch::STACK_BYTES_SYMBOL;
+use crate::image::LlvmProgram;
+use hostcall_abi::launch::{FUNCTION_REGISTERS, STACK_BYTES_SYMBOL};
 use hostcall_cuda::{
     Body, Condition, Decide, DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, Listed, MappedFile,
     PinnedMemory,
@@ -97,6 +98,21 @@ pub(super) fn devices() -> Vec<DeviceInfo> {
             unavailable: Some(why),
         }],
     }
+}
+
+/// Bytes of stack of each lane of a program that was linked with LLVM's libc, which calls through pointers and says nowhere how deep.
+const PROGRAM_STACK_BYTES: usize = 8 << 10;
+
+/// Whether an image's functions are compiled by themselves and linked: what `hostcall build` made, whose kernels have registers
+/// enough for that, and relocatable cubins. Kernels of others get what their compiler puts into each.
+fn is_linked(image: &[u8]) -> bool {
+    const ET_REL: [u8; 2] = [1, 0];
+    if image.starts_with(b"\x7fELF") {
+        return image.get(16..18) == Some(&ET_REL);
+    }
+    // The build writes it at the end of the text.
+    let symbol = STACK_BYTES_SYMBOL.as_bytes();
+    image.windows(symbol.len()).rev().any(|window| window == symbol)
 }
 
 pub(super) struct Cuda {
@@ -262,12 +278,21 @@ unsafe impl Backend for Cuda {
         if let Some(bytes) = stack_bytes {
             self.gpu.need_stack_bytes(bytes)?;
         }
-        let module = self.gpu.load(image.bytes().to_vec())?;
+        let bytes = image.bytes();
+        let module = if is_linked(bytes) {
+            self.gpu.link(bytes.to_vec(), FUNCTION_REGISTERS)?
+        } else {
+            self.gpu.load(bytes.to_vec())?
+        };
+        // Now, and not at a launch, where the driver would wait for kernels that run.
+        self.gpu.need_stack_bytes(module.stack_bytes()? as usize)?;
         if let Some((address, 8)) = module.variable(STACK_BYTES_SYMBOL)? {
             let mut bytes = [0; 8];
             // SAFETY: the module has so many bytes there, and nothing of it runs.
             unsafe { self.gpu.read(address, &mut bytes) }?;
             self.gpu.need_stack_bytes(u64::from_le_bytes(bytes) as usize)?;
+        } else if module.function(LlvmProgram::START)?.is_some() {
+            self.gpu.need_stack_bytes(PROGRAM_STACK_BYTES)?;
         }
         Ok(Arc::new(CudaModule(module)))
     }
@@ -481,6 +506,16 @@ unsafe impl Queue for CudaQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_of_hostcalls_are_linked_and_others_are_loaded() {
+        let ptx = ".version 7.8\n.visible .entry k()\n{\n\tret;\n}\n".to_owned();
+        let ours = format!("{ptx}.visible .global .align 8 .u64 {STACK_BYTES_SYMBOL} = 8;\n");
+        assert_eq!([ours, ptx].map(|ptx| is_linked(ptx.as_bytes())), [true, false]);
+        let elf = |kind| [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 9], &[kind, 0, 190, 0]].concat();
+        // Relocatable, executable, cut.
+        assert_eq!([elf(1), elf(2), elf(1)[..16].to_vec()].map(|elf| is_linked(&elf)), [true, false, false]);
+    }
 
     /// With a driver and without one.
     #[test]

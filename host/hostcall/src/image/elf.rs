@@ -30,7 +30,8 @@ pub(super) fn identify(bytes: &[u8]) -> Result<ImageInfo, NotAnImage> {
         EM_HOST => return Err(NotAnImage::Object),
         _ => return Err(NotAnImage::OtherProcessor),
     };
-    if kind == ET_REL {
+    // NVIDIA's driver links objects when it loads them.
+    if kind == ET_REL && machine != EM_CUDA {
         return Err(NotAnImage::Object);
     }
     let file = ElfFile64::<LittleEndian>::parse(bytes).map_err(|_| NotAnImage::Damaged)?;
@@ -124,7 +125,8 @@ mod tests {
         assert_eq!(software.target, Target::Software);
         assert_eq!(refused(&header(2, host)), NotAnImage::HostProgram);
         assert_eq!(refused(&header(1, host)), NotAnImage::Object);
-        assert_eq!(refused(&header(1, 190)), NotAnImage::Object);
+        assert_eq!(refused(&header(1, 224)), NotAnImage::Object);
+        assert!(matches!(identify(&header(1, 190)).unwrap().target, Target::Cubin(_)));
         assert_eq!(refused(&header(3, 40)), NotAnImage::OtherProcessor);
         assert_eq!(refused(&header(3, host)[..40]), NotAnImage::Damaged);
         assert_eq!(refused(b"\x7fELF\x01\x01\x01"), NotAnImage::OtherProcessor);

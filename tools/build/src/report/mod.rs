@@ -1,6 +1,7 @@
 //! What the kernels of an image need of a GPU.
 
 mod amd;
+mod cubin;
 mod local;
 mod nvidia;
 
@@ -19,6 +20,8 @@ pub struct Report {
     pub target: String,
     /// The kernels, in the order of their names.
     pub kernels: Vec<KernelReport>,
+    /// Bytes of code that the kernels share on NVIDIA, where each function that is no kernel is there once. 0 on AMD.
+    pub shared_code_bytes: u64,
 }
 
 /// What a kernel needs of a GPU.
@@ -34,8 +37,7 @@ pub struct KernelReport {
     pub spilled_bytes: u32,
     /// Bytes of stack that the same code takes. On AMD, those of everything that the kernel calls.
     pub stack_bytes: u64,
-    /// Bytes of the kernel's code with all that it can call, of which an NVIDIA GPU has a copy for each kernel. On AMD, those of
-    /// the kernel alone, into which most of that is inlined.
+    /// Bytes of the kernel's own code. On AMD, most of what it calls is inlined into it.
     pub code_bytes: u64,
     /// Bytes of workgroup memory: what the kernel declares, and what hostcall keeps in it.
     pub workgroup_bytes: u64,
@@ -62,7 +64,7 @@ pub fn report(request: &Request, image: &Image) -> Result<Report, BuildError> {
 
 /// Does what [`report`] does. The caller has the folder's lock.
 pub(crate) fn of_image(request: &Request, image: &Image) -> Result<Report, BuildError> {
-    let mut kernels = match &request.target {
+    let (mut kernels, shared_code_bytes) = match &request.target {
         Target::Cpu => {
             let why = "kernels for the software device take no registers of a GPU: name a GPU's target, \
                        such as --target sm_90 or --target gfx942";
@@ -73,10 +75,10 @@ pub(crate) fn of_image(request: &Request, image: &Image) -> Result<Report, Build
             let listing = crate::cargo::listing(request, &package, &crate::folder_of(request, &package));
             nvidia::kernels(&listing, &image.path, cpu)?
         }
-        Target::Amdgpu { cpu } => amd::kernels(&image.path, cpu)?,
+        Target::Amdgpu { cpu } => (amd::kernels(&image.path, cpu)?, 0),
     };
     kernels.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Report { target: request.target.cpu().to_owned(), kernels })
+    Ok(Report { target: request.target.cpu().to_owned(), kernels, shared_code_bytes })
 }
 
 /// Lanes of the workgroups that a report is for, of a kernel with so many at most.
@@ -106,6 +108,9 @@ impl fmt::Display for Report {
                  {workgroup_bytes:14} B  {lanes:5}  {waves}",
                 kernel.name
             )?;
+        }
+        if self.shared_code_bytes > 0 {
+            writeln!(f, "{:name$}  {:>38} B, once for all kernels", "shared", self.shared_code_bytes)?;
         }
         let warnings = |kernel: &KernelReport| {
             let name = kernel.name.clone();
@@ -161,11 +166,13 @@ mod tests {
             warnings: vec!["it is slow".into()],
         };
         let other = KernelReport { name: "a".into(), waves: None, warnings: vec![], ..kernel.clone() };
-        let report = Report { target: "sm_90".into(), kernels: vec![other, kernel] };
+        let report =
+            Report { target: "sm_90".into(), kernels: vec![other, kernel], shared_code_bytes: 70400 };
         let expected = "\
 kernel  registers  spilled     stack      code  workgroup memory  lanes  waves on sm_90
 a              40      8 B      16 B    5120 B            1088 B    256  not known
 gather         40      8 B      16 B    5120 B            1088 B    256  48 of 64
+shared                                   70400 B, once for all kernels
 warning: gather: it is slow
 ";
         assert_eq!(report.to_string(), expected);

@@ -1,7 +1,9 @@
 //! NVIDIA: what the assembler says of its functions, and how many waves have room on a multiprocessor.
 
+use super::cubin::{self, Code};
 use super::local::indexes_its_frame;
 use super::{KernelReport, lanes_of};
+use crate::calls::Program;
 use crate::image::{finished, info_field};
 use crate::ptx::{Function, functions};
 use crate::registers::OwnFunctions;
@@ -10,14 +12,17 @@ use hostcall_abi::launch::{
     KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, RESERVED_WORKGROUP_BYTES, kernel_name,
     shared_bytes,
 };
-use object::{Object, ObjectSection};
 use std::collections::HashMap;
 use std::fs;
 use std::mem::offset_of;
 use std::path::Path;
 
-/// Reports the kernels of a PTX listing. Files are made beside the image.
-pub(super) fn kernels(listing: &Path, image: &Path, cpu: &str) -> Result<Vec<KernelReport>, BuildError> {
+/// Reports the kernels of a PTX listing, and how many bytes of code they share. Files are made beside the image.
+pub(super) fn kernels(
+    listing: &Path,
+    image: &Path,
+    cpu: &str,
+) -> Result<(Vec<KernelReport>, u64), BuildError> {
     assembler::find(cpu).map_err(|missing| {
         BuildError::NoReport(match missing {
             BuildError::NoToolchain { missing, .. } => {
@@ -40,23 +45,12 @@ pub(super) fn kernels(listing: &Path, image: &Path, cpu: &str) -> Result<Vec<Ker
     let _ = fs::remove_file(&source);
     let _ = fs::remove_file(&cubin);
     let said = said?;
-    Ok(of_ptx(&ptx, &said, &code_bytes(&code.transpose()?.unwrap_or_default()), cpu))
-}
-
-/// Bytes of the kernels in a cubin, by their symbols: each has a section of its own, with a copy of what it calls.
-fn code_bytes(cubin: &[u8]) -> HashMap<String, u64> {
-    let Ok(file) = object::File::parse(cubin) else { return HashMap::new() };
-    let sections = file.sections().filter_map(|section| {
-        let symbol = section.name().ok()?.strip_prefix(".text.")?;
-        Some((symbol.to_owned(), section.size()))
-    });
-    sections.collect()
+    Ok(of_ptx(&ptx, &said, &cubin::functions(&code.transpose()?.unwrap_or_default()), cpu))
 }
 
 /// What the assembler says of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Needs {
-    registers: u32,
     frame_bytes: u64,
     spilled_bytes: u32,
     /// What it declares in workgroup memory.
@@ -78,7 +72,6 @@ fn needs(said: &str) -> HashMap<&str, Needs> {
             needs.spilled_bytes = before(line, " bytes spill stores").unwrap_or(0) as u32;
         } else if line.contains(" registers") && line.contains("Used ") {
             let needs = needs.entry(entry).or_default();
-            needs.registers = before(line, " registers").unwrap_or(0) as u32;
             needs.workgroup_bytes = before(line, " bytes smem").unwrap_or(0);
         }
     }
@@ -90,8 +83,12 @@ fn before(line: &str, words: &str) -> Option<u64> {
     line[..line.find(words)?].rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-fn of_ptx(ptx: &str, said: &str, code: &HashMap<String, u64>, cpu: &str) -> Vec<KernelReport> {
+fn of_ptx(ptx: &str, said: &str, code: &HashMap<String, Code>, cpu: &str) -> (Vec<KernelReport>, u64) {
     let needs = needs(said);
+    let all: Vec<Function<'_>> = functions(ptx).collect();
+    let program = Program::new(ptx, &all);
+    let is_kernel = |symbol: &str| program.functions.get(symbol).is_some_and(|function| function.is_entry);
+    let shared = code.iter().filter(|(symbol, _)| !is_kernel(symbol)).map(|(_, code)| code.bytes).sum();
     let functions: HashMap<&str, Function<'_>> =
         functions(ptx).map(|function| (function.name, function)).collect();
     let entries = functions.values().filter_map(|entry| {
@@ -107,6 +104,10 @@ fn of_ptx(ptx: &str, said: &str, code: &HashMap<String, u64>, cpu: &str) -> Vec<
             + field(offset_of!(KernelInfo, workgroup_memory_bytes)).unwrap_or(0)
             + RESERVED_WORKGROUP_BYTES as u64
             + u64::from(shared_bytes(lanes.div_ceil(32)));
+        // The linker gives a kernel as many as the most that anything takes which it can reach.
+        let reached = program.reached_by(entry, |_| true);
+        let registers = reached.iter().filter_map(|name| code.get(*name)).map(|code| code.registers);
+        let registers = registers.max().unwrap_or(0);
         let stack_bytes = of_own(|needs| needs.frame_bytes);
         let spilled_bytes = of_own(|needs| needs.spilled_bytes.into()) as u32;
         let mut warnings = Vec::new();
@@ -115,25 +116,24 @@ fn of_ptx(ptx: &str, said: &str, code: &HashMap<String, u64>, cpu: &str) -> Vec<
         }
         if spilled_bytes > 0 {
             warnings.push(format!(
-                "{spilled_bytes} bytes of values have no registers, of which there are {}",
-                needs.registers
+                "{spilled_bytes} bytes of values have no registers, of which there are {registers}"
             ));
         }
-        let waves = Multiprocessor::of(cpu)
-            .map(|unit| (unit.waves(lanes, needs.registers, workgroup_bytes), unit.waves));
+        let waves =
+            Multiprocessor::of(cpu).map(|unit| (unit.waves(lanes, registers, workgroup_bytes), unit.waves));
         Some(KernelReport {
             name,
-            registers: needs.registers,
+            registers,
             spilled_bytes,
             stack_bytes,
-            code_bytes: code.get(entry.name).copied().unwrap_or(0),
+            code_bytes: code.get(entry.name).map_or(0, |code| code.bytes),
             workgroup_bytes,
             lanes,
             waves,
             warnings,
         })
     });
-    entries.collect()
+    (entries.collect(), shared)
 }
 
 /// Says that an array lies in local memory, and whose it is.
@@ -286,9 +286,16 @@ ptxas info    : Function properties for panics
 
     #[test]
     fn what_the_assembler_says_is_read() {
-        let report =
-            &of_ptx(PTX, SAID, &HashMap::from([("hostcall_kernel_sum__0123abcd".into(), 640)]), "sm_90")[0];
-        assert_eq!(report.code_bytes, 640);
+        let code = [
+            ("hostcall_kernel_sum__0123abcd", 640, 38),
+            ("helper", 128, 40),
+            ("panics", 256, 32),
+            ("else", 512, 64),
+        ];
+        let code = code.map(|(name, bytes, registers)| (name.to_owned(), Code { bytes, registers }));
+        let (reports, shared) = of_ptx(PTX, SAID, &HashMap::from(code), "sm_90");
+        let report = &reports[0];
+        assert_eq!((report.code_bytes, shared), (640, 128 + 256 + 512));
         assert_eq!(report.name, "sum");
         assert_eq!((report.registers, report.spilled_bytes, report.stack_bytes), (40, 16, 72));
         assert_eq!(report.lanes, 128);
