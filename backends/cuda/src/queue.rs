@@ -278,26 +278,33 @@ impl Queue {
     /// # Errors
     /// When a kernel failed before. The GPU is given up when the driver goes on refusing for a second.
     pub fn signal(&self, value: u64) -> Result<(), Error> {
-        let stream = self.stream()?;
         // Under the lock, so that the last signal is the one that covers everything.
         let mut running = self.running();
         let mut events = self.events();
+        running.busy.get_or_insert_with(Busy::new);
+        self.is_busy.store(true, Ordering::Relaxed);
+        let recorded = self.record(&mut events, value);
+        self.judge_refusal(&mut running, recorded)?;
+        self.signalled.store(value, Ordering::Relaxed);
+        self.dirty.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Records the event of a signal.
+    fn record(&self, events: &mut Events, value: u64) -> Result<(), Error> {
+        let stream = self.stream()?;
         let event = match events.spare.pop() {
             Some(event) => event,
             None => self.gpu.take_event()?,
         };
-        running.busy.get_or_insert_with(Busy::new);
-        self.is_busy.store(true, Ordering::Relaxed);
         // SAFETY: LOADED, with an event that nobody else has and a stream of this GPU.
-        let recorded =
-            self.gpu.run(|| "signalling".into(), || unsafe { sys::cuEventRecord(event.0, stream) });
-        if let Err(error) = self.judge_refusal(&mut running, recorded) {
-            events.spare.push(event);
-            return Err(error);
+        match self.gpu.run(|| "signalling".into(), || unsafe { sys::cuEventRecord(event.0, stream) }) {
+            Ok(()) => events.signalled.push_back((value, event)),
+            Err(error) => {
+                events.spare.push(event);
+                return Err(error);
+            }
         }
-        events.signalled.push_back((value, event));
-        self.signalled.store(value, Ordering::Relaxed);
-        self.dirty.store(false, Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,9 +1,10 @@
-//! What the host's threads share about streams, under loom's model checker: the reaper's sleep, and who asks for a signal while
-//! more is submitted. The modules are those of the crate, compiled with loom's atomics and locks.
+//! What the host's threads share about streams, under loom's model checker: the reaper's sleep, the threads of host functions, and
+//! who asks for a signal while more is submitted. The modules are those of the crate, compiled with loom's atomics and locks.
 //!
 //! `cargo test -p hostcall --release --test models`
 #![allow(dead_code, reason = "the models use a part of what the host does")]
 
+use functions::{Function, Functions};
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 use primitive::{Mutex, Ordering};
@@ -13,6 +14,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uses::{Access, Order, Point, Request, Timeline, Uses};
 
+#[path = "../src/device/stream/functions.rs"]
+mod functions;
 #[path = "../src/device/stream/sleep.rs"]
 mod sleep;
 #[path = "../src/device/uses.rs"]
@@ -195,5 +198,74 @@ fn a_copy_of_the_hosts_and_work_follow_each_other() {
         before.iter().for_each(Point::wait);
         assert!(before.iter().all(Point::is_reached));
         assert!(before.len() + copier.join().unwrap() <= 1);
+    });
+}
+
+/// A device's functions: a thread for each that needs one.
+fn add(functions: &Arc<Functions>, function: Function) -> Option<thread::JoinHandle<()>> {
+    let of_thread = functions.clone();
+    functions.add(function).then(|| thread::spawn(move || of_thread.work()))
+}
+
+/// A host function may wait for one that was given later, by whatever thread. Loom says so if that never runs.
+#[test]
+fn a_host_function_waits_for_a_later_one() {
+    model(|| {
+        let functions = Arc::new(Functions::default());
+        let called = Arc::new((Mutex::new(false), primitive::Condvar::new()));
+        let (waits, calls) = (called.clone(), called);
+        let first = add(
+            &functions,
+            Box::new(move || {
+                let mut is_called = waits.0.lock().unwrap();
+                while !*is_called {
+                    is_called = waits.1.wait(is_called).unwrap();
+                }
+            }),
+        );
+        let call: Function = Box::new(move || {
+            *calls.0.lock().unwrap() = true;
+            calls.1.notify_all();
+        });
+        let second = add(&functions, call);
+        functions.stop();
+        first.into_iter().chain(second).for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Without a thread for it, a function is done by another thread or by the reaper, which is woken then.
+#[test]
+fn functions_without_threads_are_done() {
+    model(|| {
+        let (functions, reaper) = (Arc::new(Functions::default()), Arc::new(Sleep::default()));
+        let done = Arc::new(Mutex::new(0));
+        let count = |done: &Arc<Mutex<u32>>| -> Function {
+            let done = done.clone();
+            Box::new(move || *done.lock().unwrap() += 1)
+        };
+        let (of_first, of_second) = (count(&done), count(&done));
+        let (functions_there, reaper_there) = (functions.clone(), reaper.clone());
+        let adder = thread::spawn(move || {
+            // The system has a thread for the first, and none for the second.
+            let worker = add(&functions_there, of_first);
+            if functions_there.add(of_second) {
+                functions_there.has_not_started();
+                reaper_there.wake();
+            }
+            functions_there.stop();
+            worker.unwrap().join().unwrap();
+            reaper_there.wake();
+        });
+        loop {
+            reaper.begin_look(true);
+            while let Some(function) = functions.take_without_threads() {
+                function();
+            }
+            if *done.lock().unwrap() == 2 {
+                break;
+            }
+            reaper.sleep(None);
+        }
+        adder.join().unwrap();
     });
 }

@@ -150,6 +150,46 @@ fn a_failure_stops_the_stream_until_it_is_told() {
     assert!(!ran.load(Ordering::Relaxed));
 }
 
+#[kernel]
+fn panic_behind_gate(lane: &Lane, gate: &Global<u32>) {
+    while gate.get() == 0 {
+        lane.pause();
+    }
+    panic!("behind the gate");
+}
+
+/// A failure is told although others push meanwhile what does not end; what they pushed until then does not run, what comes later
+/// does.
+#[test]
+fn a_failure_is_told_while_others_push() {
+    let device = cpu();
+    let [stream, endless] = [(); 2].map(|()| device.stream().unwrap());
+    let [gate, other_gate, counter] = [(); 3].map(|()| device.alloc_zeroed::<u32>(1).unwrap());
+    wait_for_gate.launch(&endless, ONE, (&other_gate,)).unwrap();
+    let event = endless.record().unwrap();
+    panic_behind_gate.launch(&stream, ONE, (&gate,)).unwrap();
+    let skipped = std::thread::scope(|scope| {
+        let told = scope.spawn(|| stream.synchronize());
+        std::thread::sleep(Duration::from_millis(20));
+        stream.wait_for(&event).unwrap();
+        let skipped = count.launch(&stream, ONE, (&counter,)).unwrap();
+        assert!(gate.write_now(&[1]).unwrap());
+        assert!(matches!(failure(told.join().unwrap()), LaunchFailure::Panicked { .. }));
+        skipped
+    });
+    let (ran, is_called) =
+        (count.launch(&stream, ONE, (&counter,)).unwrap(), Arc::new(AtomicBool::new(false)));
+    let call = is_called.clone();
+    stream.host_function(move || call.store(true, Ordering::SeqCst)).unwrap();
+    assert!(!skipped.is_done() && !ran.is_done());
+    assert!(other_gate.write_now(&[1]).unwrap());
+    assert!(matches!(failure(skipped.wait().map(drop)), LaunchFailure::Skipped));
+    ran.wait().unwrap();
+    stream.synchronize().unwrap();
+    assert!(is_called.load(Ordering::SeqCst));
+    assert_eq!(counter.read().unwrap(), [1]);
+}
+
 #[test]
 fn an_exit_ends_well_and_stops_the_stream() {
     let device = cpu();
@@ -351,7 +391,36 @@ fn values_that_panic_when_dropped_stop_nothing() {
     let counter = device.alloc_zeroed::<u32>(1).unwrap();
     count.launch(&stream, ONE, (&counter,)).unwrap();
     stream.synchronize().unwrap();
-    assert_eq!((dropped.load(Ordering::Relaxed), counter.read().unwrap()[0]), (2, 1));
+    assert_eq!(counter.read().unwrap(), [1]);
+    while dropped.load(Ordering::Relaxed) < 2 {
+        std::thread::yield_now();
+    }
+}
+
+/// Nobody who waits for a stream or asks for it waits for what users' values do when they are dropped.
+#[test]
+fn a_value_that_waits_when_it_is_dropped_holds_nobody_up() {
+    struct Waits(mpsc::Receiver<()>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let mut goes_on = Vec::new();
+    for asks in [false, true] {
+        let (go_on, waits) = mpsc::channel();
+        let waits = Waits(waits);
+        goes_on.push(go_on);
+        panic_at.launch(&stream, ONE, (1,)).unwrap();
+        // It is never called, since the stream was stopped.
+        stream.host_function(move || drop(waits)).unwrap();
+        while asks && !stream.is_done() {
+            std::thread::yield_now();
+        }
+        assert!(stream.synchronize().is_err());
+    }
 }
 
 /// Nobody synchronizes: what launches keep is dropped all the same.

@@ -60,6 +60,13 @@ pub enum CancelReason {
     TimedOut,
 }
 
+impl CancelReason {
+    /// Whether the host ended the launch, and not what its lanes did.
+    pub fn is_of_host(self) -> bool {
+        matches!(self, CancelReason::Asked | CancelReason::Closed | CancelReason::TimedOut)
+    }
+}
+
 /// What became of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchReport {

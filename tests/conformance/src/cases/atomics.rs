@@ -1,7 +1,7 @@
 use super::workgroups::contents;
 use crate::{Context, Outcome, same};
 use conformance::mix;
-use conformance::order::locked;
+use conformance::order::{dropped, locked};
 use conformance::workgroups::{atomics_alone, atomics_together};
 use hostcall::Grid;
 
@@ -66,5 +66,14 @@ pub fn of_other_crates(context: &Context) -> Outcome {
         session.run(locked, grid, (50u32, &wrong))?;
         same!(contents(&wrong)?.into_iter().sum::<u64>(), 0);
     }
+    Ok(())
+}
+
+/// Who drops the last reference to what workgroups share sees what the others wrote.
+pub fn shared_by_references(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    let missing = session.out(Grid::new(1, 1), 1)?;
+    session.run(dropped, Grid::new(8, 1), (200u64, &missing))?;
+    same!(contents(&missing)?, [0]);
     Ok(())
 }

@@ -73,7 +73,7 @@ cases! {
     statuses: failures unsafe_methods timeouts default_service registered_while_running removed duplicates_are_refused;
     lifecycle: cancelled_while_waiting cancelled_between_calls broken_slots lost_call closed_with_calls_in_flight two_devices two_gpus several_consumers idle;
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches beside_a_full_device;
-    progress: launches limits_and_cancellations events copies reads host_functions other_streams opened_from_another_stream replays synchronize;
+    progress: launches limits_and_cancellations cancelled_nodes events copies reads host_functions other_streams opened_from_another_stream replays synchronize;
     graphs: replays lists moves many_replays prints panics asks turns choices broken;
     print: types owned by_device generic order origins outputs while_running;
     foreign: records apart bytes dropped left_open;
@@ -82,7 +82,7 @@ cases! {
     panics: kinds one_of_many null_write fault_beside_calls;
     waves: operations reduction numbers_of_waves spinning spinning_for_ever;
     workgroups: arrays together histogram in_turn missing;
-    atomics: alone together of_other_crates;
+    atomics: alone together of_other_crates shared_by_references;
     slots: beside_a_slow_call lanes_wait_for_each_other helper_beside_many_waves more_waves_than_slots panics_in_the_middle;
     slots: exits_in_the_middle at_the_bound;
     closures: continuous once panicking last_call stale;

@@ -131,6 +131,39 @@ pub fn limits_and_cancellations(context: &Context) -> Outcome {
     })
 }
 
+/// Who ends a replay learns which node ran then, also where the device tells of several nodes at once; those before it have ended
+/// well, and those behind it do not begin.
+pub fn cancelled_nodes(context: &Context) -> Outcome {
+    let session = context.open(|device| {
+        device.inline_service(echo()).async_service(AsyncGate::serve_async(Gates::default()))
+    })?;
+    let stream = session.stream()?;
+    let [out, other, passed] = [session.out(ONE, 1)?, session.out(ONE, 1)?, session.out(ONE, 1)?];
+    stream.begin_capture(CaptureMode::ThreadLocal).map_err(text)?;
+    for _ in 0..2 {
+        session.launch(&stream, graph_add, ONE, (&out,))?;
+        stream.fill(&other, 7).map_err(text)?;
+    }
+    session.launch(&stream, stream_pass, ONE, (KEY, 1, &passed))?;
+    stream.fill(&other, 8).map_err(text)?;
+    session.launch(&stream, graph_add, ONE, (&out,))?;
+    let instance = stream.end_capture().map_err(text)?.instantiate().map_err(text)?;
+    for round in 1..=4 {
+        let replay = instance.launch(&stream).map_err(text)?;
+        until("the node that waits", || matches!(out.read_now(), Ok(Some(values)) if values == [2 * round]))?;
+        match round % 2 {
+            0 => replay.cancel(),
+            _ => replay.cancel_after(Duration::from_millis(5)),
+        }
+        let Err(Error::Replay(failure)) = stream.synchronize() else {
+            return Err("a replay that was cancelled has no failure".into());
+        };
+        same!((failure.node.numbers(), &*failure.what), (&[4][..], "stream_pass"));
+    }
+    same!(read(&out)?, vec![8]);
+    Ok(())
+}
+
 pub fn events(context: &Context) -> Outcome {
     while_blocked(context, |bed| {
         let first = bed.stream.record().map_err(text)?;

@@ -84,21 +84,36 @@ impl ReplayState {
 
 /// Keeps what a replay uses until it is settled.
 pub(crate) struct ReplayHold {
-    plan: Arc<Plan>,
+    /// Taken when it is released.
+    plan: Option<Arc<Plan>>,
     replay: Arc<ReplayState>,
 }
 
 impl ReplayHold {
     pub fn new(plan: Arc<Plan>, replay: Arc<ReplayState>) -> Self {
-        Self { plan, replay }
+        Self { plan: Some(plan), replay }
+    }
+
+    /// Notes that the replay is over. Returns the plan when nobody else has it, which keeps values of the user's.
+    pub fn release(mut self) -> Option<Plan> {
+        Arc::into_inner(self.take_plan()?)
+    }
+
+    /// Takes the plan, unless it stays for good.
+    fn take_plan(&mut self) -> Option<Arc<Plan>> {
+        let plan = self.plan.take()?;
+        if self.replay.is_kept.load(Ordering::Relaxed) {
+            std::mem::forget(plan);
+            return None;
+        }
+        Some(plan)
     }
 }
 
 impl Drop for ReplayHold {
     fn drop(&mut self) {
-        if self.replay.is_kept.load(Ordering::Relaxed) {
-            std::mem::forget(self.plan.clone());
-        }
+        // Of one that nobody settled.
+        drop(self.take_plan());
         self.replay.is_over.store(true, Ordering::Release);
     }
 }

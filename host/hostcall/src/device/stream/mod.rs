@@ -6,15 +6,18 @@
 //! | `queue.rs` | the queue behind it: positions, pushing operations |
 //! | `submit.rs` | giving the device what it takes |
 //! | `settle.rs` | what follows from what has ended |
-//! | `wait.rs`, `stop.rs` | waiting; ending launches early |
+//! | `wait.rs` | waiting |
+//! | `stop.rs`, `stops.rs` | ending launches early; which launches do not begin therefore |
 //! | `timeline.rs` | a stream as other streams and buffers see it |
 //! | `operation.rs` | what a stream does |
 //! | `prints.rs` | how much of the output is waited for with a position |
 //! | `launched.rs` | launches as those who made them hold them |
 //! | `replay.rs`, `step.rs` | replays of graphs as work of a stream; what the host does of them |
-//! | `reaper.rs`, `sleep.rs` | the device's thread that feeds and settles streams, and when it sleeps; threads of host functions |
+//! | `reaper.rs`, `sleep.rs` | the device's thread that feeds and settles streams, and when it sleeps |
+//! | `functions.rs` | the threads of host functions |
 #![allow(unsafe_code, reason = "fills and reads pinned memory")]
 
+mod functions;
 mod launched;
 mod operation;
 mod prints;
@@ -25,6 +28,7 @@ mod settle;
 mod sleep;
 mod step;
 mod stop;
+mod stops;
 mod submit;
 mod timeline;
 mod wait;

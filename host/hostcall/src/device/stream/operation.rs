@@ -265,17 +265,13 @@ pub(super) enum Kept {
     List(Box<Listed>),
     Transfer(Box<Transferring>),
     /// A host function that was not called.
-    Function {
-        _function: Box<dyn FnOnce() + Send>,
-    },
+    Function(Box<dyn FnOnce() + Send>),
     /// A step of a replay; what it would have done, if it was not begun.
     Step {
         state: Arc<LaunchState>,
-        _run: Option<RunStep>,
+        run: Option<RunStep>,
     },
-    ReplayEnd {
-        _hold: ReplayHold,
-    },
+    ReplayEnd(ReplayHold),
     /// An event, which others may ask about.
     Event,
     Nothing,

@@ -27,6 +27,7 @@ use super::operation::{Before, Dispatched, Kept, Operation, Parameters, Parts};
 use super::prints::Prints;
 use super::settle::Patience;
 use super::step::StepControl;
+use super::stops::Stops;
 use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
@@ -77,8 +78,8 @@ impl InFlight {
                     && (keeps || Arc::strong_count(state) > 1 || !parts.wanted.iter().all(covered))
             }
             Kept::Transfer(transfer) => transfer.node.is_none(),
-            Kept::ReplayEnd { .. } | Kept::Event => true,
-            Kept::List(_) | Kept::Function { .. } | Kept::Step { .. } | Kept::Nothing => false,
+            Kept::ReplayEnd(_) | Kept::Event => true,
+            Kept::List(_) | Kept::Function(_) | Kept::Step { .. } | Kept::Nothing => false,
         }
     }
 
@@ -88,17 +89,6 @@ impl InFlight {
             Kept::Launch(launch) if launch.state.is_served() => Some(launch.state.id.into()),
             Kept::List(list) => Some(list.launches),
             _ => None,
-        }
-    }
-
-    /// Whether it keeps values of the user's, whose code runs when they are dropped.
-    pub(super) fn has_values(&self) -> bool {
-        match &self.kept {
-            Kept::Launch(launch) => !launch.parts.values.is_empty(),
-            Kept::Function { .. } | Kept::ReplayEnd { .. } => true,
-            Kept::Step { _run, .. } => _run.is_some(),
-            // What a list uses is kept by the replay's end, which comes later.
-            Kept::List(_) | Kept::Transfer(_) | Kept::Event | Kept::Nothing => false,
         }
     }
 }
@@ -120,18 +110,11 @@ pub(super) struct State {
     pub(super) step: Option<Arc<StepControl>>,
     /// The first failure since the last `synchronize`.
     pub(super) failed: Option<Error>,
-    /// Launches from this sequence on do not begin, until `synchronize` has told why.
-    pub(super) stop: Option<u64>,
+    /// Which launches do not begin.
+    pub(super) stops: Stops,
     /// Points of other streams that the device refused to wait for: the next operation waits for them, since those behind it
     /// rely on it.
     pub(super) refused: Vec<Before>,
-}
-
-impl State {
-    /// Keeps launches from this sequence on from beginning, besides those that do not already.
-    pub(super) fn stop_from(&mut self, sequence: u64) {
-        self.stop = Some(self.stop.unwrap_or(u64::MAX).min(sequence));
-    }
 }
 
 /// What a stream and all that refers to its work share.

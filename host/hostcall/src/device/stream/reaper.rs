@@ -1,6 +1,7 @@
 //! A device's reaper: a thread that submits what its streams hold back, settles what nobody waits for, and ends launches
 //! whose time is up; and the threads of host functions, which also drop users' values that the reaper settles.
 
+use super::functions::{Function, Functions};
 use super::launched::LaunchState;
 use super::queue::StreamQueue;
 use super::sleep::Sleep;
@@ -10,9 +11,9 @@ use crate::device::graph::ReplayState;
 use crate::device::seam::Backend;
 use hostcall_server::CancelReason;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,14 +29,6 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// Looks without anything to do after which the thread sleeps until there is something.
 const LOOKS_BEFORE_SLEEP: u32 = 50;
-
-/// Most threads of host functions; more of them than that wait for each other, as do values that are dropped.
-pub(crate) const HOST_FUNCTION_THREADS: usize = 64;
-
-/// How long a thread of host functions waits for another one.
-const IDLE_THREAD: Duration = Duration::from_secs(5);
-
-type Function = Box<dyn FnOnce() + Send>;
 
 /// A launch or a replay with a time limit.
 struct Limit {
@@ -91,14 +84,6 @@ struct State {
     jobs: Vec<Function>,
 }
 
-#[derive(Default)]
-struct Functions {
-    waiting: VecDeque<Function>,
-    idle: usize,
-    threads: usize,
-    stopping: bool,
-}
-
 /// What the reaper, its device and its streams share.
 pub(crate) struct Reaper {
     backend: Arc<dyn Backend>,
@@ -109,8 +94,7 @@ pub(crate) struct Reaper {
     orphans: Mutex<Vec<Arc<StreamQueue>>>,
     state: Mutex<State>,
     sleep: Sleep,
-    functions: Mutex<Functions>,
-    function: Condvar,
+    functions: Functions,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -137,8 +121,7 @@ impl Drop for ReaperThread {
     fn drop(&mut self) {
         lock(&self.reaper.state).stopping = true;
         self.reaper.wake();
-        lock(&self.reaper.functions).stopping = true;
-        self.reaper.function.notify_all();
+        self.reaper.functions.stop();
         // It may hold the last reference to its device for a moment, and cannot wait for itself.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
@@ -157,8 +140,7 @@ impl Reaper {
             orphans: Mutex::default(),
             state: Mutex::default(),
             sleep: Sleep::default(),
-            functions: Mutex::default(),
-            function: Condvar::new(),
+            functions: Functions::default(),
         }
     }
 
@@ -283,59 +265,26 @@ impl Reaper {
 
     /// Runs a host function on a thread of its own, or of another one that has ended. It catches its panics.
     pub fn run(self: &Arc<Self>, function: Function) {
-        let mut functions = lock(&self.functions);
-        functions.waiting.push_back(function);
-        if functions.idle >= functions.waiting.len() || functions.threads >= HOST_FUNCTION_THREADS {
-            drop(functions);
-            self.function.notify_one();
+        if !self.functions.add(function) {
             return;
         }
-        functions.threads += 1;
-        drop(functions);
         let this = self.clone();
-        let spawned =
-            std::thread::Builder::new().name("hostcall-function".into()).spawn(move || this.run_functions());
-        if spawned.is_err() {
-            // Another thread does it, or the reaper when there is none: not the caller, who may hold locks.
-            lock(&self.functions).threads -= 1;
+        let work = move || {
+            this.backend.enter_thread();
+            this.functions.work();
+        };
+        if std::thread::Builder::new().name("hostcall-function".into()).spawn(work).is_err() {
+            // The reaper does it if no other thread does: not the caller, who may hold locks.
+            self.functions.has_not_started();
             self.wake();
         }
     }
 
     /// Runs a host function that waits when there is no thread for such.
     fn run_function_without_threads(&self) {
-        let mut functions = lock(&self.functions);
-        let own = if functions.threads == 0 { functions.waiting.pop_front() } else { None };
-        drop(functions);
-        if let Some(function) = own {
+        if let Some(function) = self.functions.take_without_threads() {
             function();
             self.wake();
         }
-    }
-
-    fn run_functions(&self) {
-        self.backend.enter_thread();
-        let mut functions = lock(&self.functions);
-        loop {
-            if let Some(function) = functions.waiting.pop_front() {
-                drop(functions);
-                function();
-                functions = lock(&self.functions);
-                continue;
-            }
-            if functions.stopping {
-                break;
-            }
-            functions.idle += 1;
-            let empty = |functions: &mut Functions| functions.waiting.is_empty() && !functions.stopping;
-            let waited = self.function.wait_timeout_while(functions, IDLE_THREAD, empty);
-            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            functions = guard;
-            functions.idle -= 1;
-            if timeout.timed_out() && functions.waiting.is_empty() {
-                break;
-            }
-        }
-        functions.threads -= 1;
     }
 }

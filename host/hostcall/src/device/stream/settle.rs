@@ -12,6 +12,8 @@ use hostcall_server::services::Report;
 use hostcall_server::{CancelReason, LaunchSet};
 use smallvec::SmallVec;
 use std::any::Any;
+use std::cell::LazyCell;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError, Weak};
@@ -27,7 +29,7 @@ const MOST_SPARE: usize = 1024;
 /// whoever waits for a position waits for its handlers under no lock, and for no later one's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Not at all. Nor does it drop a value of the user's, whose code may want a lock that the caller holds.
+    /// Not at all.
     None,
     /// For the server to take them, as long as that takes some passes of a consumer: launches that posted may stay unsettled.
     Short,
@@ -37,42 +39,6 @@ impl StreamQueue {
     /// Does what follows from what has ended up to a position: takes posts, notes how launches ended, drops what they kept.
     /// Returns launches whose posts handlers have still, if the position is not settled for that alone.
     pub(super) fn settle(&self, upto: u64, patience: Patience) -> Option<LaunchRun> {
-        self.settle_and(upto, patience, |ended| self.clear(ended.into_iter().flatten()))
-    }
-
-    /// For the reaper: settles what has ended. Users' values are dropped on a thread of host functions, since their code may wait
-    /// for a launch that nobody but the reaper ends.
-    pub(super) fn settle_for_reaper(&self) {
-        self.settle_and(u64::MAX, Patience::Short, |ended| {
-            let (mut values, mut others) = (Vec::<Box<dyn Any + Send>>::new(), Vec::new());
-            for mut flying in ended.into_iter().flatten() {
-                if !flying.has_values() {
-                    others.push(flying);
-                } else if let Kept::Launch(launch) = &mut flying.kept {
-                    // Its memory and what it uses of the device need not wait for the user's code. What lanes could refer to
-                    // that were ended by force stays for good: see `clear`.
-                    if launch.state.forced_lanes.load(Ordering::Relaxed) == 0 {
-                        values.push(Box::new(std::mem::take(&mut launch.parts.values)));
-                    }
-                    others.push(flying);
-                } else {
-                    values.push(Box::new(flying));
-                }
-            }
-            self.clear(others);
-            if !values.is_empty() {
-                let drop_all = || values.into_iter().for_each(|value| contained(|| drop(value)));
-                self.reaper().run(Box::new(drop_all));
-            }
-        });
-    }
-
-    fn settle_and(
-        &self,
-        upto: u64,
-        patience: Patience,
-        clear: impl FnOnce(Vec<Vec<InFlight>>),
-    ) -> Option<LaunchRun> {
         if self.settled.load(Ordering::Acquire) >= self.reached().min(lock(&self.state).submitted).min(upto) {
             return None;
         }
@@ -87,9 +53,9 @@ impl StreamQueue {
             Err(TryLockError::WouldBlock) => return None,
         };
         let reached = self.take_posts(&mut settling, upto, patience)?;
-        let (ended, posting) = self.take_ended(&mut settling, reached, patience);
+        let (ended, posting) = self.take_ended(&mut settling, reached);
         drop(settling);
-        clear(ended);
+        self.clear(ended.into_iter().flatten());
         {
             // What waited for this to be settled, such as a host function.
             let mut state = lock(&self.state);
@@ -106,17 +72,11 @@ impl StreamQueue {
 
     /// Takes off what has ended up to `reached` and is over, and notes how it ended. Returns it, and the launches whose posts
     /// keep the rest from being over.
-    fn take_ended(
-        &self,
-        settling: &mut Settling,
-        reached: u64,
-        patience: Patience,
-    ) -> (Vec<Vec<InFlight>>, Option<LaunchRun>) {
+    fn take_ended(&self, settling: &mut Settling, reached: u64) -> (Vec<Vec<InFlight>>, Option<LaunchRun>) {
         let mut all = Vec::new();
         loop {
             let is_over = |flying: &&InFlight| {
                 flying.position <= reached
-                    && (patience != Patience::None || !flying.has_values())
                     && flying.launches().is_none_or(|launches| self.device.server.is_settled(launches))
             };
             // Many at a time, since whoever pushes needs the lock too.
@@ -128,12 +88,18 @@ impl StreamQueue {
                     self.settled.fetch_max(reached, Ordering::Release);
                     return (all, None);
                 };
-                // Its posts are with handlers still, or it keeps values and the caller may drop none.
+                // Its posts are with handlers still.
                 return (all, first.launches());
             }
+            let last_ended = match state.stops.is_empty() {
+                true => 0,
+                false => {
+                    last_sequence(state.in_flight.iter().take_while(|flying| flying.position <= reached))
+                }
+            };
             let ended: Vec<InFlight> = state.in_flight.drain(..count).collect();
             drop(state);
-            let ends = self.ends_of(&ended);
+            let ends = self.ends_of(&ended, last_ended);
             let mut state = lock(&self.state);
             for end in ends {
                 settling.sequence = end.launch.sequence;
@@ -149,31 +115,40 @@ impl StreamQueue {
         }
     }
 
-    /// Drops what had been kept for these, and keeps the memory of launches for later ones.
+    /// Drops what had been kept for these, and keeps the memory of launches for later ones. Users' values are dropped on a thread
+    /// of host functions: their code may do anything, such as wait for a launch that nobody but this thread ends.
     fn clear(&self, ended: impl IntoIterator<Item = InFlight>) {
-        let mut spare = Vec::new();
+        let (mut spare, mut values) = (Vec::new(), Vec::<Box<dyn Any + Send>>::new());
         for flying in ended {
-            // The last reference to a user's value may be here.
-            let clear = || match flying.kept {
+            match flying.kept {
+                // What lanes could refer to that were ended by force stays for good.
                 Kept::Launch(Dispatched { parts, state })
                     if state.forced_lanes.load(Ordering::Relaxed) > 0 =>
                 {
                     parts.keep();
                 }
-                Kept::Launch(Dispatched { mut parts, state }) if spare.len() < MOST_SPARE => {
+                Kept::Launch(Dispatched { mut parts, state }) => {
+                    if !parts.values.is_empty() {
+                        values.push(Box::new(std::mem::take(&mut parts.values)));
+                    }
                     parts.clear(state);
                     spare.push(parts);
                 }
-                // The replay's end keeps the plan too, and others may have dropped that meanwhile: what the plan keeps of the
-                // user's is not dropped here.
+                // Whoever has a plan last drops what it keeps of the user's.
                 Kept::List(list) => {
-                    if let Some(plan) = Arc::into_inner(list.row.plan) {
-                        self.reaper().run(Box::new(move || contained(|| drop(plan))));
-                    }
+                    values.extend(Arc::into_inner(list.row.plan).map(|plan| Box::new(plan) as Box<_>));
                 }
-                kept => drop(kept),
-            };
-            contained(clear);
+                Kept::ReplayEnd(hold) => {
+                    values.extend(hold.release().map(|plan| Box::new(plan) as Box<_>));
+                }
+                Kept::Function(function) => values.push(Box::new(function)),
+                Kept::Step { run: Some(run), .. } => values.push(Box::new(run)),
+                Kept::Step { run: None, .. } | Kept::Transfer(_) | Kept::Event | Kept::Nothing => {}
+            }
+        }
+        if !values.is_empty() {
+            let drop_all = || values.into_iter().for_each(|value| contained(|| drop(value)));
+            self.reaper().run(Box::new(drop_all));
         }
         let mut spares = lock(&self.spare);
         let room = MOST_SPARE.saturating_sub(spares.len());
@@ -237,9 +212,12 @@ impl StreamQueue {
     }
 
     /// Says how launches ended, in their order, and lets server and device forget them. The server forgets all that began alone
-    /// at once: many end between two looks at a stream.
-    fn ends_of(&self, ended: &[InFlight]) -> Vec<End> {
+    /// at once: many end between two looks at a stream. `last_ended` is the last launch that has ended, if the stream was stopped.
+    fn ends_of(&self, ended: &[InFlight], last_ended: u64) -> Vec<End> {
         let device = &self.device;
+        // Who ends a stream's work cancels all that it does not know to have ended, and a device may tell that of several
+        // launches at once. It is the last one that had begun which was interrupted.
+        let interrupted = LazyCell::new(|| self.words.last_of_lanes().min(last_ended));
         let singles = ended.iter().filter_map(|flying| match &flying.kept {
             Kept::Launch(launch) => Some((&launch.state, flying.running.first())),
             _ => None,
@@ -258,9 +236,10 @@ impl StreamQueue {
         for flying in ended {
             match &flying.kept {
                 Kept::Launch(launch) => {
-                    ends.push(self.end_of(&launch.state, &cancelled, flying.running.first()));
+                    let running = flying.running.first();
+                    ends.push(self.end_of(&launch.state, &cancelled, running, &interrupted));
                 }
-                Kept::List(list) => ends.extend(self.ends_of_list(list, &flying.running)),
+                Kept::List(list) => ends.extend(self.ends_of_list(list, &flying.running, &interrupted)),
                 Kept::Step { state, .. } => ends.push(End::well(state.clone())),
                 _ => {}
             }
@@ -276,6 +255,7 @@ impl StreamQueue {
         launch: &Arc<LaunchState>,
         cancelled: &[(LaunchId, CancelReason)],
         running: Option<&Arc<dyn Running>>,
+        interrupted: &dyn Deref<Target = u64>,
     ) -> End {
         let (device, id) = (&self.device, launch.id);
         if !launch.is_served() {
@@ -288,12 +268,21 @@ impl StreamQueue {
         }
         let report = device.builtins.reports().take(id);
         let cancelled = cancelled.binary_search_by_key(&id, |(of, _)| *of).ok().map(|at| cancelled[at].1);
-        self.judge(launch.clone(), report, cancelled, running)
+        let has_run = running.is_none()
+            && cancelled.is_some_and(CancelReason::is_of_host)
+            && launch.sequence < **interrupted;
+        let cancelled = cancelled.filter(|_| !has_run);
+        End { has_run, ..self.judge(launch.clone(), report, cancelled, running) }
     }
 
     /// Says how launches ended that began together, and lets server and device forget them. Of those that ended well it says the
     /// first's and the last's at most.
-    fn ends_of_list(&self, list: &Listed, running: &[Arc<dyn Running>]) -> SmallVec<[End; 2]> {
+    fn ends_of_list(
+        &self,
+        list: &Listed,
+        running: &[Arc<dyn Running>],
+        interrupted: &dyn Deref<Target = u64>,
+    ) -> SmallVec<[End; 2]> {
         let (device, launches) = (&self.device, list.launches);
         for (id, running) in launches.ids().zip(running) {
             device.forget_running(id);
@@ -301,14 +290,20 @@ impl StreamQueue {
         }
         let mut of_note = device.builtins.reports().reporting(launches);
         of_note.extend(device.server.faulted(launches));
-        let cancelled = device.server.end_all(launches.into());
+        let mut cancelled = device.server.end_all(launches.into());
         device.origins.leave(launches);
+        let has_run = running.is_empty()
+            && cancelled.iter().any(|(_, why)| why.is_of_host())
+            && *list.sequences().end() < **interrupted;
+        if has_run {
+            cancelled.clear();
+        }
         // Who ends a list cancels all of its launches: also those that had ended, and those that did not begin. So when all were
         // cancelled, what lanes reported says which launches to name; without a report it is the one that ran. When only some
         // were, these are named.
         match cancelled.len() == launches.count() as usize {
             true if !of_note.is_empty() => {}
-            true => of_note.push(launches.get(self.interrupted(list, running))),
+            true => of_note.push(launches.get(self.interrupted(list, running, **interrupted))),
             false => of_note.extend(cancelled.iter().map(|(id, _)| *id)),
         }
         let has_failed = |running: &Arc<dyn Running>| {
@@ -326,20 +321,21 @@ impl StreamQueue {
             let place = launches.place_of(id)?;
             let report = device.builtins.reports().take(id);
             let cancelled = cancelled.iter().find(|(of, _)| *of == id).map(|(_, why)| *why);
-            Some(self.judge(list.launch(place), report, cancelled, running.get(place as usize)))
+            let end = self.judge(list.launch(place), report, cancelled, running.get(place as usize));
+            Some(End { has_run, ..end })
         });
         let mut ends: SmallVec<_> = ends.collect();
         device.builtins.files().unmap_of(&launches.into());
         // The stream has got so far.
         let last = list.launch(launches.count() - 1);
         if ends.last().is_none_or(|end: &End| end.launch.sequence < last.sequence) {
-            ends.push(End::well(last));
+            ends.push(End { has_run, ..End::well(last) });
         }
         ends
     }
 
     /// Returns the place of the launch that ran when a list was cancelled, as device and lanes say.
-    fn interrupted(&self, list: &Listed, running: &[Arc<dyn Running>]) -> u32 {
+    fn interrupted(&self, list: &Listed, running: &[Arc<dyn Running>], of_lanes: u64) -> u32 {
         let is_cancelled = |running: &Arc<dyn Running>| {
             running.outcome().is_some_and(|end| end.failure == Some(DispatchFailure::Cancelled))
         };
@@ -350,7 +346,7 @@ impl StreamQueue {
         let of_device = running.iter().position(is_cancelled).map_or(last, |place| place as u32);
         // Lanes whose calls told them of the cancellation say so in the stream's words and return. The device need not know,
         // and may have begun the next launch, whose lanes do nothing then.
-        let of_lanes = self.words.last_of_lanes().saturating_sub(list.first.sequence);
+        let of_lanes = of_lanes.saturating_sub(list.first.sequence);
         u32::try_from(of_lanes).unwrap_or(last).min(of_device)
     }
 
@@ -409,15 +405,15 @@ impl StreamQueue {
             device.builtins.files().close_of(launch.id);
         }
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
-        End { launch, outcome: outcome.map_err(Box::new), has_exited }
+        End { launch, outcome: outcome.map_err(Box::new), has_exited, has_run: false }
     }
 
     /// Notes how a launch ended.
     fn note_end(&self, queue: &mut State, end: End) {
-        let End { launch, outcome, has_exited } = end;
+        let End { launch, outcome, has_exited, has_run } = end;
         // Code that is not hostcall's does not look at the stop word: what was with the device has run.
-        let looks = launch.is_served();
-        let is_stopped = looks && queue.stop.is_some_and(|stop| launch.sequence > stop);
+        let has_run = has_run || !launch.is_served();
+        let is_stopped = !has_run && queue.stops.has_behind_first(launch.sequence);
         let ends_stream = outcome.is_err() || has_exited;
         let outcome = match outcome {
             Ok(LaunchOutcome { exit_code: None }) if is_stopped => Err(LaunchFailure::Skipped.into()),
@@ -425,15 +421,17 @@ impl StreamQueue {
         };
         let outcome = launch.outcome.get_or_set(outcome);
         if ends_stream {
-            queue.stop_from(launch.sequence);
+            queue.stops.add(launch.sequence);
         }
         if let Err(failure) = outcome {
             let error = match &launch.node {
                 Some(node) => node.fail(NodeFailure::Launch(failure.clone())),
                 None => launch.error(failure),
             };
-            // Those that were skipped follow a launch whose end was told, or the device's end.
-            queue.failed.get_or_insert(error);
+            // Who was told why the stream stopped knows of those that were skipped therefore.
+            if !(matches!(failure, LaunchFailure::Skipped) && queue.stops.was_told(launch.sequence)) {
+                queue.failed.get_or_insert(error);
+            }
         }
     }
 }
@@ -451,10 +449,23 @@ struct End {
     outcome: Result<LaunchOutcome, Box<LaunchFailure>>,
     /// A lane ended the program, so that what follows in the stream does not begin.
     has_exited: bool,
+    /// It had run to its end before the stream was stopped.
+    has_run: bool,
+}
+
+/// The sequence of the last launch among these that the device was given; 0 without one.
+fn last_sequence<'a>(flying: impl Iterator<Item = &'a InFlight>) -> u64 {
+    let was_given = |launch: &LaunchState| launch.outcome.get().is_none();
+    let sequences = flying.filter_map(|flying| match &flying.kept {
+        Kept::Launch(launch) if was_given(&launch.state) => Some(launch.state.sequence),
+        Kept::List(list) if was_given(&list.first) => Some(*list.sequences().end()),
+        _ => None,
+    });
+    sequences.last().unwrap_or(0)
 }
 
 impl End {
     fn well(launch: Arc<LaunchState>) -> Self {
-        Self { launch, outcome: Ok(LaunchOutcome::default()), has_exited: false }
+        Self { launch, outcome: Ok(LaunchOutcome::default()), has_exited: false, has_run: false }
     }
 }

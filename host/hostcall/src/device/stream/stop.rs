@@ -60,7 +60,7 @@ impl StreamQueue {
                 let _ = list.had_ended.set(ended as u32);
             }
             // With the words, so that the stream starts again whatever the launch's end is.
-            state.stop_from(launch.sequence);
+            state.stops.add(launch.sequence);
             drop(state);
             // Where that waits for no driver, the words come first: the next launch begins as soon as the lanes have ended.
             if self.device.properties().kind == DeviceKind::Software {
@@ -83,7 +83,7 @@ impl StreamQueue {
             _ => LaunchFailure::Cancelled,
         };
         launch.outcome.fail(failure);
-        state.stop_from(launch.sequence);
+        state.stops.add(launch.sequence);
         let is_list = |waiting: &Waiting| {
             waiting.position == launch.position && matches!(waiting.operation, Operation::List(_))
         };

@@ -6,7 +6,9 @@
 
 use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer};
 use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting, lock};
+use super::settle::Patience;
 use super::step::{Step, StepControl};
+use super::stops::Told;
 use crate::device::error::{Error, LaunchFailure, message_of};
 use crate::device::graph::{ListedRow, NodeFailure};
 use crate::device::seam::{
@@ -48,8 +50,7 @@ impl StreamQueue {
             return Some(next);
         }
         if self.dead.get().is_some() || self.device.core.closed.load(Ordering::SeqCst) {
-            self.drop_next(state, next);
-            return None;
+            return self.drop_next(state, next);
         }
         if !state.refused.is_empty() {
             next.before.append(&mut state.refused);
@@ -61,11 +62,13 @@ impl StreamQueue {
             return self.begin_host_function(state, next);
         }
         let sequence = next.operation.last_sequence();
-        if let (Some(sequence), Some(stop)) = (sequence, state.stop)
-            && sequence >= stop
-        {
-            self.drop_next(state, next);
-            return None;
+        if let Some(sequence) = sequence {
+            if state.stops.has(sequence) {
+                return self.drop_next(state, next);
+            }
+            if !self.has_restarted(state) {
+                return Some(next);
+            }
         }
         if !self.has_room(state) {
             // It may not have been told of all that has ended.
@@ -76,7 +79,9 @@ impl StreamQueue {
                 return Some(next);
             }
         }
-        self.signal_before(&next.operation, state);
+        if !self.signal_before(&next.operation, state) {
+            return Some(next);
+        }
         state.taken = sequence.unwrap_or(state.taken);
         let position = next.position;
         self.submit(state, next);
@@ -91,14 +96,36 @@ impl StreamQueue {
     }
 
     /// Signals what the device was given last, before something follows that may run for ever, if somebody may ask about it or
-    /// does.
-    fn signal_before(&self, next: &Operation, state: &mut State) {
+    /// does. Returns whether the next operation may follow: the device may have refused the signal, which is asked for again.
+    fn signal_before(&self, next: &Operation, state: &mut State) -> bool {
         let is_needed = |last: &InFlight| {
             !last.is_signalled
                 && (last.may_be_asked_about(next) || self.wanted.load(Ordering::SeqCst) >= last.position)
         };
-        if state.in_flight.back().is_some_and(is_needed) {
-            self.signal(state);
+        !state.in_flight.back().is_some_and(is_needed) || self.signal(state)
+    }
+
+    /// Starts the stream again where its stops were told and all that they hold for is settled. Returns whether no launch has to
+    /// wait for that any more.
+    #[inline]
+    fn has_restarted(&self, state: &mut State) -> bool {
+        state.stops.first_told().is_none_or(|told| self.restart(state, told))
+    }
+
+    #[cold]
+    fn restart(&self, state: &mut State, mut told: Told) -> bool {
+        loop {
+            if self.settled.load(Ordering::Acquire) < told.position {
+                self.wanted.fetch_max(told.position, Ordering::SeqCst);
+                self.signal(state);
+                return false;
+            }
+            self.words.restart(told.sequence);
+            state.stops.pass_first().into_iter().for_each(|from| self.words.stop_from(from));
+            match state.stops.first_told() {
+                Some(next) => told = next,
+                None => return true,
+            }
         }
     }
 
@@ -132,19 +159,22 @@ impl StreamQueue {
         }
     }
 
-    /// Signals the last position that was submitted, unless that was done.
+    /// Signals the last position that was submitted, unless that was done. Returns whether it is signalled, or need not be.
     #[inline(never)]
-    pub(super) fn signal(&self, state: &mut State) {
-        if state.submitted > state.signalled && state.submitted > self.done_by_host.load(Ordering::Acquire) {
-            match self.queue.signal(state.submitted) {
-                Ok(()) => {
-                    state.signalled = state.submitted;
-                    let last = state.in_flight.back_mut().filter(|last| last.position == state.submitted);
-                    last.into_iter().for_each(|last| last.is_signalled = true);
-                }
-                Err(error) => self.note_error(error),
-            }
+    pub(super) fn signal(&self, state: &mut State) -> bool {
+        if state.submitted <= state.signalled || state.submitted <= self.done_by_host.load(Ordering::Acquire)
+        {
+            return true;
         }
+        if let Err(error) = self.queue.signal(state.submitted) {
+            self.note_error(error);
+            // Of a device that has failed nobody waits for a signal.
+            return self.dead.get().is_some();
+        }
+        state.signalled = state.submitted;
+        let last = state.in_flight.back_mut().filter(|last| last.position == state.submitted);
+        last.into_iter().for_each(|last| last.is_signalled = true);
+        true
     }
 
     /// Submits one operation, which is counted whether the device takes it or not.
@@ -158,7 +188,7 @@ impl StreamQueue {
             Operation::Launch(launch) => Kept::Launch(launch),
             Operation::List(list) => Kept::List(list),
             Operation::Transfer(transfer) => Kept::Transfer(transfer),
-            Operation::ReplayEnd(hold) => Kept::ReplayEnd { _hold: hold },
+            Operation::ReplayEnd(hold) => Kept::ReplayEnd(hold),
             Operation::Record(_) => Kept::Event,
             Operation::HostFunction(_) | Operation::Step(_) | Operation::Wait => Kept::Nothing,
         };
@@ -181,13 +211,13 @@ impl StreamQueue {
                 launch.outcome.fail(LaunchFailure::NotStarted(error.clone()));
                 // What follows in a replay is not given to the device any more.
                 if launch.node.is_some() {
-                    state.stop_from(launch.sequence);
+                    state.stops.add(launch.sequence);
                 }
             }
             Kept::Transfer(transfer) if let Some(node) = &transfer.node => {
                 let failed = node.origin.fail(NodeFailure::Device(error.clone()));
                 state.failed.get_or_insert(failed);
-                state.stop_from(node.next);
+                state.stops.add(node.next);
             }
             kept => {
                 if let Kept::Transfer(transfer) = kept
@@ -319,12 +349,15 @@ impl StreamQueue {
         }
     }
 
-    /// Drops the operation that is next without doing it: the stream was stopped, or the device closed or failed.
+    /// Drops the operation that is next without doing it: the stream was stopped, or the device closed or failed. Returns it if
+    /// it has to wait.
     #[cold]
-    fn drop_next(&self, state: &mut State, next: Waiting) {
+    fn drop_next(&self, state: &mut State, next: Waiting) -> Option<Waiting> {
+        if self.dead.get().is_none() && !self.signal_before(&next.operation, state) {
+            return Some(next);
+        }
         let Waiting { position, before, operation } = next;
         if self.dead.get().is_none() {
-            self.signal_before(&operation, state);
             if let Err(error) = self.wait_before(state, before) {
                 self.note_error(error);
             }
@@ -344,11 +377,11 @@ impl StreamQueue {
         let kept = match operation {
             Operation::Launch(launch) => Kept::Launch(launch),
             Operation::List(list) => Kept::List(list),
-            Operation::Step(step) => Kept::Step { state: step.state, _run: Some(step.run) },
-            Operation::ReplayEnd(hold) => Kept::ReplayEnd { _hold: hold },
+            Operation::Step(step) => Kept::Step { state: step.state, run: Some(step.run) },
+            Operation::ReplayEnd(hold) => Kept::ReplayEnd(hold),
             Operation::Transfer(transfer) => Kept::Transfer(transfer),
             // A user's value: dropped when it is settled, under no lock.
-            Operation::HostFunction(function) => Kept::Function { _function: function },
+            Operation::HostFunction(function) => Kept::Function(function),
             Operation::Record(_) | Operation::Wait => Kept::Nothing,
         };
         self.note_submitted(state, position);
@@ -359,6 +392,7 @@ impl StreamQueue {
                 self.signal(state);
             }
         }
+        None
     }
 
     /// Begins the host function that is next, or skips it, once everything before it is settled. Returns it before that.
@@ -372,10 +406,11 @@ impl StreamQueue {
         }
         // A launch that was cancelled before its turn stops what is behind it only, and a step also itself.
         let last = next.operation.launch().map_or(state.taken, |step| step.sequence);
-        if state.stop.is_some_and(|stop| stop <= last) {
-            self.drop_next(state, next);
-            return None;
+        if state.stops.skips(last, position) {
+            return self.drop_next(state, next);
         }
+        // All before it is settled.
+        self.has_restarted(state);
         let (work, step): (Box<dyn FnOnce() -> Result<(), Error> + Send>, _) = match next.operation {
             Operation::HostFunction(function) => {
                 let work = move || {
@@ -419,9 +454,9 @@ impl StreamQueue {
                     if failed.is_some() {
                         // The replay has its failure; what follows is skipped.
                         step.outcome.fail(LaunchFailure::Cancelled);
-                        state.stop_from(step.sequence);
+                        state.stops.add(step.sequence);
                     }
-                    Kept::Step { state: step, _run: None }
+                    Kept::Step { state: step, run: None }
                 }
                 None => Kept::Nothing,
             };
@@ -447,7 +482,7 @@ impl StreamQueue {
         if in_flight {
             self.queue.poll(counted + 1);
         }
-        self.settle_for_reaper();
+        self.settle(u64::MAX, Patience::Short);
         Tended { waiting, in_flight }
     }
 

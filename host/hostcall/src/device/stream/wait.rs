@@ -2,6 +2,7 @@
 
 use super::queue::{StreamQueue, lock};
 use super::settle::Patience;
+use super::stops::Told;
 use crate::device::error::Error;
 use crate::device::waiting::{self, Waits};
 use std::sync::atomic::Ordering;
@@ -145,36 +146,25 @@ impl StreamQueue {
         self.wait_until_settled(position);
     }
 
-    /// Waits for everything so far, and tells the first failure. Then the stream goes on.
+    /// Waits for everything so far, and tells the first failure. Then the stream goes on: what was pushed up to now does not begin
+    /// any more, what is pushed later does.
     pub fn synchronize(&self, deadline: Option<Instant>) -> Result<(), Option<Error>> {
         self.device.core.check_process().map_err(Some)?;
-        let mut last = self.last_asked();
-        // Nothing is added while the stream starts again, so that no launch is skipped that nobody is told of.
-        let (pushing, mut state) = loop {
-            // What was added since may wait for what the thread does, though nothing before it did.
-            let _waits = self.may_wait(last, "`synchronize`", deadline).map_err(Some)?;
-            if !self.wait_limited(last, deadline) {
-                return Err(None);
-            }
-            {
-                let state = lock(&self.state);
-                if state.stop.is_none() && state.failed.is_none() {
-                    return Ok(());
-                }
-            }
-            let pushing = lock(&self.pushing);
-            last = pushing.position;
-            if self.settled.load(Ordering::Acquire) >= last {
-                break (pushing, lock(&self.state));
-            }
-        };
-        if state.stop.take().is_some() && self.dead.get().is_none() {
-            self.words.restart(pushing.sequence);
+        let last = self.last_asked();
+        let _waits = self.may_wait(last, "`synchronize`", deadline).map_err(Some)?;
+        if !self.wait_limited(last, deadline) {
+            return Err(None);
         }
-        match state.failed.take() {
-            Some(error) => Err(Some(error)),
-            None => Ok(()),
-        }
+        self.tell_failure().map_err(Some)
+    }
+
+    /// Tells the first failure, after which the stream goes on with what is pushed from now on.
+    fn tell_failure(&self) -> Result<(), Error> {
+        // With `pushing`, so that no launch is skipped that nobody is told of.
+        let pushing = lock(&self.pushing);
+        let mut state = lock(&self.state);
+        state.stops.tell(Told { sequence: pushing.sequence, position: pushing.position });
+        state.failed.take().map_or(Ok(()), Err)
     }
 
     /// Notes that what is at a position has printed.
@@ -191,12 +181,7 @@ impl StreamQueue {
         if printed > 0 {
             stream.note_printed(step, printed);
         }
-        let pushing = lock(&self.pushing);
-        let mut state = lock(&self.state);
-        if state.stop.take().is_some() && self.dead.get().is_none() {
-            self.words.restart(pushing.sequence);
-        }
-        state.failed.take().map_or(Ok(()), Err)
+        self.tell_failure()
     }
 
     /// Takes the failure that nobody was told of.

@@ -1,0 +1,94 @@
+//! The threads of a device's host functions, which also drop users' values: as many as functions run at once, up to a bound.
+
+use crate::primitive::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// Most threads of host functions; more of them than that wait for each other, as do values that are dropped.
+pub(crate) const HOST_FUNCTION_THREADS: usize = 64;
+
+/// How long a thread of host functions waits for another one.
+const IDLE_THREAD: Duration = Duration::from_secs(5);
+
+/// What the user gave, which catches its panics.
+pub(crate) type Function = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Function>,
+    idle: usize,
+    threads: usize,
+    stopping: bool,
+}
+
+/// Functions that wait for a thread, and the threads.
+#[derive(Default)]
+pub(crate) struct Functions {
+    state: Mutex<State>,
+    /// Notified when a function was added, and when the threads are to end.
+    changed: Condvar,
+}
+
+impl Functions {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a function. Returns whether it needs one thread more: the caller then starts it, to do [`Functions::work`], or says that
+    /// there is none by [`Functions::has_not_started`].
+    #[must_use]
+    pub fn add(&self, function: Function) -> bool {
+        let mut state = self.state();
+        state.waiting.push_back(function);
+        let needs_thread = state.idle < state.waiting.len() && state.threads < HOST_FUNCTION_THREADS;
+        match needs_thread {
+            true => state.threads += 1,
+            false => self.changed.notify_one(),
+        }
+        needs_thread
+    }
+
+    /// The system had no thread: another one does what waits, or whoever calls [`Functions::take_without_threads`] when there is
+    /// none.
+    pub fn has_not_started(&self) {
+        self.state().threads -= 1;
+    }
+
+    /// Takes a function that waits although there is no thread.
+    pub fn take_without_threads(&self) -> Option<Function> {
+        let mut state = self.state();
+        if state.threads == 0 { state.waiting.pop_front() } else { None }
+    }
+
+    /// Runs functions until there was none for long, or the threads are to end and none waits.
+    pub fn work(&self) {
+        let mut state = self.state();
+        loop {
+            if let Some(function) = state.waiting.pop_front() {
+                drop(state);
+                function();
+                state = self.state();
+                continue;
+            }
+            if state.stopping {
+                break;
+            }
+            state.idle += 1;
+            let waited = self.changed.wait_timeout(state, IDLE_THREAD);
+            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.idle -= 1;
+            if timeout.timed_out() && state.waiting.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// Lets the threads end once nothing waits.
+    pub fn stop(&self) {
+        self.state().stopping = true;
+        self.changed.notify_all();
+    }
+}
