@@ -357,10 +357,10 @@ impl StreamQueue {
             return Some(next);
         }
         let Waiting { position, before, operation } = next;
-        if self.dead.get().is_none() {
-            if let Err(error) = self.wait_before(state, before) {
-                self.note_error(error);
-            }
+        if self.dead.get().is_none()
+            && let Err(error) = self.wait_before(state, before)
+        {
+            self.note_error(error);
         }
         if self.device.core.closed.load(Ordering::SeqCst) {
             self.dropped_from.fetch_min(position, Ordering::SeqCst);
