@@ -1,24 +1,27 @@
 //! The software device as a backend.
-#![allow(
-    unsafe_code,
-    reason = "promises of the seam; loads images, whose symbols have the types that the ABI gives them"
-)]
 
-mod memory;
-mod module;
-mod queue;
-
-pub(crate) use memory::CpuMemory;
-
-use super::seam::{
-    Backend, BackendError, DeviceAddress, DeviceKind, Dispatch, ImageSource, Kernel, KernelList,
-    KernelMemory, Memory, Module, Pinned, Properties, Queue,
-};
+use crate::list::CpuList;
+use crate::memory;
+use crate::module::{CpuKernel, CpuModule, MAX_WORKGROUP_BYTES};
+use crate::queue::CpuQueue;
+use crate::{Config, Executor, LentMemory, MappedFile};
 use hostcall_abi::cpu::Entry;
-use hostcall_softdev::{Config, Executor, LentMemory, MappedFile};
-use module::{CpuKernel, CpuModule, MAX_WORKGROUP_BYTES};
+use hostcall_seam::{
+    Backend, BackendError, DeviceAddress, DeviceInfo, DeviceKind, Dispatch, HostMemory, ImageSource, Kernel,
+    KernelList, KernelMemory, Memory, Module, Pinned, Properties, Queue,
+};
 use std::fs::File;
 use std::sync::Arc;
+
+/// The software device, in a list of devices.
+pub fn device_info() -> DeviceInfo {
+    let threads = Config::default().threads;
+    DeviceInfo {
+        name: "cpu".into(),
+        description: format!("software device, {threads} thread(s), waves of 32 or 64 lanes"),
+        unavailable: None,
+    }
+}
 
 /// Opens the software device as a backend, for backends from outside that change or watch what it does: each function of such a
 /// [`Backend`] hands its call on, also those that have a default.
@@ -29,13 +32,18 @@ pub fn software_backend(config: Config) -> std::io::Result<Arc<dyn Backend>> {
     Ok(Arc::new(Cpu::open(config)?))
 }
 
-pub(crate) struct Cpu {
+/// The software device.
+pub struct Cpu {
     executor: Arc<Executor>,
     lent: Arc<LentMemory>,
     properties: Properties,
 }
 
 impl Cpu {
+    /// Opens one of its own: its threads end when it and all that it gave are dropped.
+    ///
+    /// # Errors
+    /// When the system has no room for its threads.
     pub fn open(config: Config) -> std::io::Result<Self> {
         let executor = Executor::new(config)?;
         let config = executor.config();
@@ -56,8 +64,8 @@ impl Cpu {
     }
 }
 
-// SAFETY: 1. memory is the process's (`CpuMemory`), modules and kernels keep their libraries; 2. see `CpuQueue`; 3. every
-// part holds what it needs of the executor; 4. memory for kernels is `CpuMemory` of its own, a mapping is kept by its
+// SAFETY: 1. memory is the process's (`HostMemory`), modules and kernels keep their libraries; 2. see `CpuQueue`; 3. every
+// part holds what it needs of the executor; 4. memory for kernels is `HostMemory` of its own, a mapping is kept by its
 // `MappedFile`; 5. the executor numbers waves so, and gives lost numbers to others once they are restored.
 unsafe impl Backend for Cpu {
     fn properties(&self) -> &Properties {
@@ -65,11 +73,11 @@ unsafe impl Backend for Cpu {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, BackendError> {
-        Ok(Arc::new(CpuMemory::new(bytes)?))
+        Ok(Arc::new(HostMemory::new(bytes)?))
     }
 
     fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, BackendError> {
-        Ok(Arc::new(CpuMemory::new(bytes)?))
+        Ok(Arc::new(HostMemory::new(bytes)?))
     }
 
     fn load(
@@ -81,7 +89,7 @@ unsafe impl Backend for Cpu {
     }
 
     fn queue(&self, progress: Arc<dyn Fn() + Send + Sync>) -> Result<Box<dyn Queue>, BackendError> {
-        Ok(Box::new(queue::CpuQueue::new(self.executor.clone(), progress)))
+        Ok(Box::new(CpuQueue::new(self.executor.clone(), progress)))
     }
 
     unsafe fn write_now(&self, to: DeviceAddress, bytes: &[u8]) -> Result<(), BackendError> {
@@ -116,7 +124,7 @@ unsafe impl Backend for Cpu {
     }
 
     unsafe fn list(&self, dispatches: &[Dispatch<'_>]) -> Result<Option<Arc<dyn KernelList>>, BackendError> {
-        Ok(Some(Arc::new(queue::CpuList::new(dispatches)?)))
+        Ok(Some(Arc::new(CpuList::new(dispatches)?)))
     }
 
     fn has_reliable_hints(&self) -> bool {
@@ -138,7 +146,7 @@ unsafe impl Backend for Cpu {
 
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {
         let memory =
-            CpuMemory::aligned(usize::try_from(bytes).ok()?, usize::try_from(align).ok()?.max(16)).ok()?;
+            HostMemory::aligned(usize::try_from(bytes).ok()?, usize::try_from(align).ok()?.max(16)).ok()?;
         let address = Memory::address(&memory);
         Some(KernelMemory { address, owner: Box::new(memory) })
     }

@@ -43,6 +43,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `device`, `memory`, `module`, `queue`, `list` | the backend that hostcall opens: what [`hostcall_seam`] asks for |
 //! | `executor` | the public [`Executor`]; the queue from which threads take workgroups; ending launches |
 //! | `launch` | a launch, its handle and its outcome |
 //! | `seat` | turns of a seat's workgroups, waiting when nothing gets on, lanes that leave and come back |
@@ -109,6 +110,7 @@
 //! destructors are. [`CpuLane::unwinding`](hostcall_abi::cpu::CpuLane::unwinding) tells the executor.
 
 mod config;
+mod device;
 mod executor;
 mod fiber;
 mod group;
@@ -119,8 +121,12 @@ mod kept;
 mod lane;
 mod launch;
 mod lent;
+mod list;
 mod mapped;
+mod memory;
+mod module;
 mod operations;
+mod queue;
 mod seat;
 mod shield;
 mod stack;
@@ -130,6 +136,7 @@ mod watch;
 mod wave;
 
 pub use config::{Config, Faults};
+pub use device::{Cpu, device_info, software_backend};
 pub use executor::{Executor, Waker};
 pub use launch::{Launch, LaunchError, LaunchHandle, LaunchReport, LaunchResult};
 pub use lent::LentMemory;

@@ -1,8 +1,8 @@
 //! Images of the software device: shared objects of this process's architecture.
 
-use super::memory::pointer;
-use crate::device::seam::{BackendError, DeviceAddress, ImageSource, Kernel, KernelLimits, Module, Variable};
+use crate::memory::pointer;
 use hostcall_abi::cpu::Entry;
+use hostcall_seam::{BackendError, DeviceAddress, ImageSource, Kernel, KernelLimits, Module, Variable};
 use libloading::Library;
 use object::{Object, ObjectSymbol};
 use std::collections::HashMap;
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most bytes of memory of a workgroup.
-pub(super) const MAX_WORKGROUP_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_WORKGROUP_BYTES: u32 = 1 << 20;
 
 /// Images whose kernels may start threads, which stay loaded.
 static KEPT: Mutex<Vec<Arc<Library>>> = Mutex::new(Vec::new());
 
 /// A kernel of this process or of a loaded image.
-pub(super) struct CpuKernel {
+pub(crate) struct CpuKernel {
     pub entry: Entry,
     /// Keeps the image loaded.
     pub _image: Option<Arc<Library>>,
@@ -38,7 +38,7 @@ unsafe impl Kernel for CpuKernel {
 }
 
 /// A loaded image.
-pub(super) struct CpuModule {
+pub(crate) struct CpuModule {
     library: Arc<Library>,
     /// Bytes of its exported symbols.
     sizes: HashMap<String, u64>,

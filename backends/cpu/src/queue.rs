@@ -1,15 +1,14 @@
 //! An in-order queue of the software device. It has no thread: each operation's end begins the next, on the executor's
 //! thread that ended it, or on the one that submits when nothing runs.
 
-use super::memory::{self, pointer};
-use super::module::CpuKernel;
-use crate::device::seam::{
-    BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure, DispatchOutcome,
-    Hooks, Kernel, KernelList, ListDispatch, Mark, Queue, Running,
-};
-use hostcall_abi::cpu::Entry;
+use crate::list::{Checked, CpuList};
+use crate::memory::{self, pointer};
+use crate::{Executor, Launch, LaunchError, LaunchHandle};
 use hostcall_abi::launch::{LaunchId, LaunchParams};
-use hostcall_softdev::{Executor, Launch, LaunchError, LaunchHandle};
+use hostcall_seam::{
+    BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure, DispatchOutcome,
+    ListDispatch, Mark, Queue, Running,
+};
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// An operation that has not begun.
-enum Operation {
+pub(crate) enum Operation {
     Launch(Box<Launch>, Arc<CpuRunning>),
     /// Copies and fills: runs at once, on the thread that gets to it.
     Copy(Box<dyn FnOnce() + Send>),
@@ -35,7 +34,7 @@ struct State {
     busy: bool,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     executor: Arc<Executor>,
     state: Mutex<State>,
     completed: AtomicU64,
@@ -44,7 +43,7 @@ struct Shared {
     progress: Arc<dyn Fn() + Send + Sync>,
 }
 
-pub(super) struct CpuQueue(Arc<Shared>);
+pub(crate) struct CpuQueue(Arc<Shared>);
 
 impl CpuQueue {
     pub fn new(executor: Arc<Executor>, progress: Arc<dyn Fn() + Send + Sync>) -> Self {
@@ -187,7 +186,7 @@ fn failure(error: LaunchError) -> DispatchFailure {
 }
 
 /// A dispatch in the queue or on the executor.
-struct CpuRunning {
+pub(crate) struct CpuRunning {
     /// [`WAITS`], [`BEGUN`] or [`CANCELLED`]. Whoever begins the dispatch and whoever cancels it both exchange this one word, so that
     /// the second of them sees the first one's value, and what was done before it: one of them cancels the launch.
     step: AtomicU8,
@@ -203,7 +202,7 @@ const BEGUN: u8 = 1;
 const CANCELLED: u8 = 2;
 
 impl CpuRunning {
-    fn new(list: Option<Arc<AtomicBool>>) -> Self {
+    pub fn new(list: Option<Arc<AtomicBool>>) -> Self {
         Self { step: AtomicU8::new(WAITS), handle: OnceLock::new(), outcome: OnceLock::new(), list }
     }
 
@@ -254,7 +253,7 @@ impl Running for CpuRunning {
 }
 
 /// When a queue came to a mark.
-struct CpuMark(OnceLock<Instant>);
+pub(crate) struct CpuMark(OnceLock<Instant>);
 
 impl Mark for CpuMark {
     fn elapsed_ns_since(&self, earlier: &dyn Mark) -> Result<Option<u64>, BackendError> {
@@ -269,70 +268,6 @@ struct SendPointer(*mut u8);
 
 // SAFETY: whoever submits the operation vouches that the memory is there and the operation's until it has ended.
 unsafe impl Send for SendPointer {}
-
-/// A dispatch that fits the device, but for its token and hooks.
-#[derive(Clone)]
-struct Checked {
-    kernel: Arc<dyn Kernel>,
-    entry: Entry,
-    params: LaunchParams,
-    arguments: Vec<u8>,
-    name: String,
-}
-
-impl Checked {
-    fn new(dispatch: &Dispatch<'_>) -> Result<Self, BackendError> {
-        let kernel: &dyn Any = &**dispatch.kernel;
-        let Some(CpuKernel { entry, .. }) = kernel.downcast_ref::<CpuKernel>() else {
-            return Err(BackendError::Refused("the kernel is another device's".into()));
-        };
-        let [params, arguments] = dispatch.parameters else {
-            return Err(BackendError::Refused(
-                "a kernel of the software device has two parameters: the launch's and its own".into(),
-            ));
-        };
-        if params.len() != size_of::<LaunchParams>() {
-            return Err(BackendError::Refused("the launch's parameters have another size".into()));
-        }
-        // SAFETY: as many bytes as the struct has, which is made of numbers.
-        let params = unsafe { params.as_ptr().cast::<LaunchParams>().read_unaligned() };
-        let (kernel, entry, name) = (dispatch.kernel.clone(), *entry, dispatch.name.to_owned());
-        Ok(Self { kernel, entry, params, arguments: arguments.to_vec(), name })
-    }
-
-    /// `list` says whether a kernel of the dispatch's list has failed.
-    fn launch(
-        self,
-        token: u64,
-        hooks: &Arc<dyn Hooks>,
-        list: Option<Arc<AtomicBool>>,
-    ) -> (Operation, Arc<dyn Running>) {
-        let Self { kernel, entry, params, arguments, name } = self;
-        let (notified, failed) = (hooks.clone(), hooks.clone());
-        let launch = Launch {
-            entry,
-            arguments,
-            params,
-            keep_alive: Box::new(kernel),
-            notify: Arc::new(move || notified.notify()),
-            on_failure: Arc::new(move || failed.failed(token)),
-            kernel_name: name,
-        };
-        let running = Arc::new(CpuRunning::new(list));
-        (Operation::Launch(Box::new(launch), running.clone()), running)
-    }
-}
-
-/// Kernels in a row.
-pub(super) struct CpuList(Vec<Checked>);
-
-impl CpuList {
-    pub fn new(dispatches: &[Dispatch<'_>]) -> Result<Self, BackendError> {
-        Ok(Self(dispatches.iter().map(Checked::new).collect::<Result<_, _>>()?))
-    }
-}
-
-impl KernelList for CpuList {}
 
 // SAFETY: 1. one operation at a time is worked on (`busy`), and the next begins after the lock or the callback that ended
 // it, which order memory; 2. `completed` is stored with release order after all before it; 3. operations cannot fail but
@@ -477,8 +412,8 @@ unsafe impl Queue for CpuQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
     use hostcall_abi::cpu::{CpuLane, ENTRY_DONE};
-    use hostcall_softdev::Config;
 
     /// Whoever comes second, the one that begins a launch or the one that cancels it, ends it.
     #[test]

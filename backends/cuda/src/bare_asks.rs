@@ -3,9 +3,10 @@
 
 use crate::conditional::{Decide, conditional_node};
 use crate::gpu::Stream;
-use crate::list::{Building, doing};
-use crate::{DeviceMemory, Error, Gpu, List, Listed, PinnedMemory};
+use crate::list::{Building, List, Listed, doing};
+use crate::{DeviceMemory, Error, Gpu, PinnedMemory};
 use cudarc::driver::sys;
+use hostcall_seam::{Memory, Pinned};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -207,7 +208,7 @@ impl BareAsks {
 
     fn word(&self, place: usize) -> &AtomicU32 {
         // SAFETY: the memory has two such words, which both sides access whole.
-        unsafe { self.words.start().add(place * STRIDE).cast().as_ref() }
+        unsafe { self.words.host_address().add(place * STRIDE).cast().as_ref() }
     }
 
     fn synchronize(&self) -> Result<(), Error> {
@@ -226,6 +227,6 @@ impl Drop for BareAsks {
 
 /// Addresses of the request, the reply and the count of questions.
 fn parameters(words: &PinnedMemory, count: &DeviceMemory) -> [u64; 3] {
-    let request = words.start().addr().get() as u64;
-    [request, request + STRIDE as u64, count.address()]
+    let request = Pinned::address(words).get();
+    [request, request + STRIDE as u64, count.address().get()]
 }

@@ -15,9 +15,11 @@
 //! One lane looks at the condition between two turns, not each wave: waves of one launch may begin after
 //! others have written the word.
 
-use crate::list::{Building, Last, doing, has_nodes_of_any_kind};
-use crate::{Error, Function, Gpu, List, Listed};
+use crate::list::{Building, Last, List, Listed, doing, has_nodes_of_any_kind};
+use crate::module::Function;
+use crate::{Error, Gpu};
 use cudarc::driver::sys;
+use hostcall_seam::{BackendError, ConditionalList};
 use std::ffi::c_void;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -125,39 +127,14 @@ fn turns(kernels: &[Listed<'_>]) -> Result<u32, Error> {
 }
 
 /// *Decide* and *go on*, on a GPU whose driver has conditional nodes.
-pub struct Decide {
+pub(crate) struct Decide {
     decide: Function,
     go_on: Function,
 }
 
-/// A body of a list.
-pub struct Body<'a> {
-    /// Its kernels.
-    pub kernels: Vec<Listed<'a>>,
-    /// What the condition's word is when the body is done.
-    pub when: RangeInclusive<u32>,
-}
-
-/// What decides about the bodies of a list: addresses in memory of the GPU.
-#[derive(Clone, Copy)]
-pub struct Condition {
-    /// A `u32`.
-    pub word: u64,
-    /// Two `u64`: no body begins while one of them is at most `last` and the list's first word together.
-    pub stop: u64,
-    /// See there.
-    pub last: u64,
-    /// The list's two words ([`Queue::launch_list`](crate::Queue::launch_list)), and two more: which turn of a repeated body
-    /// it is, from 0, and the first word of the dispatch that this was counted in. A dispatch that may not begin leaves them.
-    /// Kernels of a body that is repeated do nothing while the upper half of the second word is not 0.
-    pub words: u64,
-    /// Whether the body, of which there is one then, is done again as long as its word is like this.
-    pub repeats: bool,
-}
-
 impl Decide {
     /// Says whether the driver, which is loaded, has conditional nodes (12.3 and later).
-    pub(crate) fn is_possible() -> bool {
+    pub fn is_possible() -> bool {
         // SAFETY: LOADED, by the caller; the function is looked up only, not called.
         let handles =
             unsafe { sys::culib().get::<unsafe extern "C" fn()>(b"cuGraphConditionalHandleCreate") };
@@ -183,14 +160,14 @@ impl Decide {
     /// As for [`Gpu::list`].
     ///
     /// # Safety
-    /// As for [`Gpu::list`]. The condition's words lie where it says whenever the list is launched, and nobody else writes
-    /// those behind the list's two, or reads the upper half of the second for anything else.
-    pub unsafe fn list(&self, bodies: &mut [Body<'_>], condition: Condition) -> Result<List, Error> {
+    /// As for [`Gpu::list`]. The list's words lie where it says whenever it is launched, and nobody else writes those behind the
+    /// first two, or reads the upper half of the second for anything else.
+    pub unsafe fn list(&self, list: &ConditionalList<'_>) -> Result<List, BackendError> {
         let gpu = self.decide.gpu();
         let (mut building, mut last) = (Building::new(gpu)?, None);
         let graph = building.graph;
         let mut handles = Vec::new();
-        for body in &*bodies {
+        for body in &list.bodies {
             let mut handle = 0;
             let (context, flags) = (gpu.context(), sys::CU_GRAPH_COND_ASSIGN_DEFAULT);
             // SAFETY: LOADED, with the graph and the context that its nodes run in; the result lives through the call.
@@ -200,14 +177,15 @@ impl Decide {
             handles.push(handle);
             let asks = Asks::Driver { handle, begins: true };
             // SAFETY: by the caller's promise; the handle is the graph's.
-            unsafe { self.add(&mut building, graph, &mut last, asks, body, condition) }?;
+            unsafe { self.add(&mut building, graph, &mut last, asks, &body.when, list) }?;
         }
-        for (body, handle) in bodies.iter_mut().zip(handles) {
-            let inside = conditional_node(gpu, graph, &mut last, handle, condition.repeats)?;
+        for (body, handle) in list.bodies.iter().zip(handles) {
+            let inside = conditional_node(gpu, graph, &mut last, handle, list.repeats)?;
             let mut last = None;
-            let turns = if condition.repeats { turns(&body.kernels)? } else { 1 };
+            let mut kernels = Listed::all(gpu, body.kernels)?;
+            let turns = if list.repeats { turns(&kernels)? } else { 1 };
             for turn in 1..=turns {
-                for kernel in &mut body.kernels {
+                for kernel in &mut kernels {
                     // SAFETY: by the caller's promise.
                     unsafe { building.add(inside, &mut last, kernel, false) }?;
                 }
@@ -215,13 +193,13 @@ impl Decide {
                     true => Asks::Driver { handle, begins: false },
                     false => Asks::Kernels,
                 };
-                if condition.repeats {
+                if list.repeats {
                     // SAFETY: by the caller's promise; the handle is the graph's.
-                    unsafe { self.add(&mut building, inside, &mut last, asks, body, condition) }?;
+                    unsafe { self.add(&mut building, inside, &mut last, asks, &body.when, list) }?;
                 }
             }
         }
-        building.list()
+        Ok(building.list()?)
     }
 
     /// Adds *decide* or *go on* behind `last`.
@@ -234,20 +212,22 @@ impl Decide {
         graph: sys::CUgraph,
         last: &mut Last,
         mut asks: Asks,
-        body: &Body<'_>,
-        mut condition: Condition,
+        when: &RangeInclusive<u32>,
+        list: &ConditionalList<'_>,
     ) -> Result<(), Error> {
-        let (mut low, mut high) = (*body.when.start(), *body.when.end());
+        let (mut low, mut high) = (*when.start(), *when.end());
+        let (mut word, mut stop, mut words) = (list.word.get(), list.stop_at.get(), list.words.get());
+        let mut last_sequence = list.last;
         fn address<T>(value: &mut T) -> *mut c_void {
             std::ptr::from_mut(value).cast()
         }
         let mut arguments = vec![
-            address(&mut condition.word),
+            address(&mut word),
             address(&mut low),
             address(&mut high),
-            address(&mut condition.stop),
-            address(&mut condition.words),
-            address(&mut condition.last),
+            address(&mut stop),
+            address(&mut words),
+            address(&mut last_sequence),
         ];
         let mut is_first: u32;
         let function = match &mut asks {

@@ -2,6 +2,7 @@
 
 use crate::{Gpu, GpuInfo};
 use cudarc::driver::sys::{self, CUresult};
+use hostcall_seam::{BackendError, DeviceFault, DeviceFaultKind};
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
@@ -18,6 +19,34 @@ pub struct Error {
     /// The GPU can do nothing more for this process: a kernel did what it must not, or the driver lost the
     /// GPU.
     pub is_fault: bool,
+}
+
+impl From<Error> for BackendError {
+    fn from(error: Error) -> Self {
+        let reason = error.to_string();
+        if !error.is_fault {
+            return BackendError::Driver(reason);
+        }
+        let kind = match error.name.as_str() {
+            "CUDA_ERROR_ILLEGAL_ADDRESS"
+            | "CUDA_ERROR_MISALIGNED_ADDRESS"
+            | "CUDA_ERROR_INVALID_ADDRESS_SPACE" => DeviceFaultKind::Memory,
+            "CUDA_ERROR_HARDWARE_STACK_ERROR" => DeviceFaultKind::StackOverflow,
+            "CUDA_ERROR_ILLEGAL_INSTRUCTION" | "CUDA_ERROR_INVALID_PC" | "CUDA_ERROR_ASSERT" => {
+                DeviceFaultKind::Instruction
+            }
+            _ => DeviceFaultKind::Device,
+        };
+        BackendError::Fault { fault: DeviceFault { kind, reason }, is_final: true }
+    }
+}
+
+/// Turns the driver's refusal of memory into an error that names the bytes.
+pub(crate) fn no_memory(what: &'static str, bytes: usize) -> impl FnOnce(Error) -> BackendError {
+    move |error| match error.name.as_str() {
+        "CUDA_ERROR_OUT_OF_MEMORY" => BackendError::NoMemory { what, bytes, reason: error.to_string() },
+        _ => error.into(),
+    }
 }
 
 /// Functions of the driver that this crate calls: a missing one is found here, and not at its first use.

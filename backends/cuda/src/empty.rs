@@ -1,7 +1,9 @@
 //! A kernel that does nothing, launched as the driver's own API does: what hostcall's launches are measured beside.
 
 use crate::gpu::Stream;
-use crate::{Error, Function, Gpu, List, Listed};
+use crate::list::{List, Listed};
+use crate::module::Function;
+use crate::{Error, Gpu};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;

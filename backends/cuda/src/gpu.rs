@@ -1,10 +1,10 @@
 //! A GPU: what it is, and its context.
 
 use crate::Error;
-use crate::copies::LaneCopies;
 use crate::driver::check;
+use crate::lent::LaneCopies;
 use crate::memory::{UnusedBlocks, Zeros};
-use crate::queue::Words;
+use crate::queue::Progress;
 use crate::quiet::when_quiet;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use std::ffi::{CStr, c_char};
@@ -108,7 +108,7 @@ pub struct Gpu {
     /// Events that nobody waits for any more.
     events: Mutex<Vec<Event>>,
     /// How far queues have come.
-    words: Mutex<Words>,
+    words: Mutex<Progress>,
     /// What memory is cleared with beside kernels, once that was needed.
     pub(crate) zeros: Mutex<Option<Zeros>>,
     /// Pinned blocks that nobody uses.
@@ -285,7 +285,7 @@ impl Gpu {
         self.run(doing, || unsafe { sys::cuStreamSynchronize(self.copies()) })
     }
 
-    pub(crate) fn words(&self) -> MutexGuard<'_, Words> {
+    pub(crate) fn words(&self) -> MutexGuard<'_, Progress> {
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -6,19 +6,22 @@
 //! the driver frees only after all kernels is freed when none runs. Everything may be used from any thread.
 //! It knows nothing of hostcall's protocol.
 //!
-//! Begin at [`Driver`], [`Gpu`] and [`Queue`]; `code.rs` loads code, `link.rs` links it, `list.rs` and `conditional.rs` are kernels of graphs,
-//! `copies.rs` copies of lanes' memory.
+//! [`Cuda`] is what hostcall opens ([`hostcall_seam`] says what it asks for): `device.rs`, `memory.rs`, `module.rs`,
+//! `queue.rs`, `list.rs`, `lent.rs` and `mapped.rs` implement it. `link.rs` links code,
+//! `conditional.rs` are bodies of graphs, `gpu.rs` and
+//! `driver.rs` the driver, `quiet.rs` frees what the driver frees only beside no kernel. `empty.rs` and `bare_asks.rs`
+//! are what benchmarks measure beside.
 //!
 //! ```no_run
-//! use hostcall_cuda::Driver;
+//! use hostcall_cuda::Cuda;
+//! use hostcall_seam::{Backend, ImageSource};
 //!
-//! let driver = Driver::load()?; // a machine without NVIDIA's driver ends here
-//! let gpu = driver.open_gpu(driver.gpus()?.remove(0))?;
-//! let module = gpu.load(std::fs::read("kernels.cubin")?)?;
-//! let kernel = module.function("saxpy")?.expect("the image has a kernel `saxpy`");
-//! println!("a lane of it takes {} registers", kernel.registers());
+//! let gpu = Cuda::open(0)?; // a machine without NVIDIA's driver ends here
+//! let module = gpu.load(ImageSource::Bytes(&std::fs::read("kernels.cubin")?), None)?;
+//! let kernel = module.kernel("saxpy")?.expect("the image has a kernel `saxpy`");
+//! println!("a lane of it takes {:?} registers", kernel.limits().registers);
 //! let memory = gpu.allocate(1 << 20)?;
-//! println!("1 MiB lies at {:#x}", memory.address());
+//! println!("1 MiB lies at {}", memory.address());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -27,26 +30,25 @@
 //! was initialised, and is never unloaded. WORDS stands in `queue.rs`: who has a number of a queue.
 
 mod bare_asks;
-mod code;
 mod conditional;
-mod copies;
+mod device;
 mod driver;
 mod empty;
 mod gpu;
+mod lent;
 mod link;
 mod list;
 mod mapped;
 mod memory;
+mod module;
 mod queue;
 mod quiet;
 
 pub use bare_asks::BareAsks;
-pub use code::{Function, Module};
-pub use conditional::{Body, Condition, Decide};
+pub use device::{Cuda, devices};
 pub use driver::{Driver, Error, prepare_environment};
 pub use empty::{EmptyKernel, EmptyKernels};
 pub use gpu::{Gpu, GpuInfo};
-pub use list::{List, ListWords, Listed};
-pub use mapped::MappedFile;
 pub use memory::{DeviceMemory, PinnedMemory};
-pub use queue::{Mark, Queue};
+pub use module::Module;
+pub use queue::Queue;

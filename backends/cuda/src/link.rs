@@ -4,7 +4,7 @@
 //! the benchmarks took it more than 220 s, and take 4 s here. Like what it makes of PTX elsewhere, the driver keeps this for the
 //! next process of the same user.
 
-use crate::code::{Log, refuse_other};
+use crate::module::{Log, refuse_other};
 use crate::{Error, Gpu, Module};
 use cudarc::driver::sys::{self, CUjit_option, CUjitInputType};
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ impl Gpu {
     ///
     /// # Errors
     /// What the driver says, its compiler and its linker; that the image is another kind of file, or is cut.
-    pub fn link(self: &Arc<Self>, mut image: Vec<u8>, function_registers: u32) -> Result<Arc<Module>, Error> {
+    pub fn link(self: &Arc<Self>, mut image: Vec<u8>, function_registers: u32) -> Result<Module, Error> {
         refuse_other(&image)?;
         let kind = if image.starts_with(b"\x7fELF") {
             CUjitInputType::CU_JIT_INPUT_CUBIN

@@ -16,14 +16,16 @@
 //! and lists are freed when no kernel runs (`quiet.rs`).
 
 use crate::gpu::Handle;
+use crate::module::{Function, Loaded};
 use crate::quiet::when_quiet;
-use crate::{Error, Function, Gpu, Module, Queue};
+use crate::{Error, Gpu, Queue};
 use cudarc::driver::sys;
+use hostcall_seam::{BackendError, Dispatch, KernelList};
 use std::ffi::c_void;
 use std::sync::Arc;
 
 /// One launch of a list.
-pub struct Listed<'a> {
+pub(crate) struct Listed<'a> {
     /// The kernel, of the list's GPU.
     pub function: &'a Function,
     /// Blocks in x, y and z.
@@ -41,6 +43,26 @@ pub struct Listed<'a> {
 /// The part of the GPU that a kernel may take which waits for the one before it. While that waits too, for the host, kernels of
 /// other queues find the rest.
 const EARLY_PART: u32 = 4;
+
+/// From this compute capability on, times ten, hostcall's kernels wait in lists until the one before them has ended: older GPUs
+/// have no instruction for it (`begin_launch` of `hostcall-channel`).
+const WAITS_IN_LISTS: u32 = 90;
+
+impl<'a> Listed<'a> {
+    /// The launches that dispatches are, of kernels of this GPU.
+    pub fn all(gpu: &Arc<Gpu>, dispatches: &'a [Dispatch<'a>]) -> Result<Vec<Self>, BackendError> {
+        let listed = dispatches.iter().map(|dispatch| {
+            let Dispatch { workgroups: blocks, lanes, workgroup_bytes: shared_bytes, parameters, .. } =
+                *dispatch;
+            let function = Function::of(dispatch.kernel, gpu)?;
+            let arguments = parameters.iter().map(|parameter| parameter.as_ptr().cast_mut().cast()).collect();
+            // So begins each kernel whose device crate was compiled for such a GPU.
+            let waits = function.architecture() >= WAITS_IN_LISTS;
+            Ok(Self { function, blocks, lanes, shared_bytes, arguments, waits })
+        });
+        listed.collect()
+    }
+}
 
 impl Listed<'_> {
     /// How many blocks there are in each grid.
@@ -71,15 +93,15 @@ pub(crate) fn has_nodes_of_any_kind() -> bool {
 
 /// Kernels that a queue launches one after the other as one operation. It keeps their modules. When it is dropped, the driver
 /// frees it once no kernel runs.
-pub struct List {
+pub(crate) struct List {
     gpu: Arc<Gpu>,
     graph: Handle<sys::CUgraphExec_st>,
-    modules: Vec<Arc<Module>>,
+    modules: Vec<Arc<Loaded>>,
 }
 
 /// Memory of a GPU for a list's words, of which [`Queue::launch_list`] writes two: that takes memory of the driver's oldest kind,
 /// in no pool. When it is dropped, the driver frees it once no kernel runs.
-pub struct ListWords {
+pub(crate) struct ListWords {
     gpu: Arc<Gpu>,
     address: u64,
 }
@@ -106,7 +128,7 @@ impl Drop for ListWords {
 pub(crate) struct Building<'a> {
     gpu: &'a Arc<Gpu>,
     pub graph: sys::CUgraph,
-    modules: Vec<Arc<Module>>,
+    modules: Vec<Arc<Loaded>>,
 }
 
 /// The last node of a chain of nodes, if there is one.
@@ -228,7 +250,7 @@ impl Gpu {
     ///
     /// # Errors
     /// When there is no room.
-    pub fn list_words(self: &Arc<Self>, bytes: usize) -> Result<ListWords, Error> {
+    pub(crate) fn list_words(self: &Arc<Self>, bytes: usize) -> Result<ListWords, Error> {
         let mut address = 0;
         let doing = || "allocating the words of a list of kernels".to_string();
         // SAFETY: LOADED; the result lives through the call.
@@ -244,7 +266,7 @@ impl Gpu {
     /// # Safety
     /// As for [`Queue::launch`], each time that the list is launched; the functions are of this GPU, and those that are said to
     /// wait do so before they access memory.
-    pub unsafe fn list(self: &Arc<Self>, launches: &mut [Listed<'_>]) -> Result<List, Error> {
+    pub(crate) unsafe fn list(self: &Arc<Self>, launches: &mut [Listed<'_>]) -> Result<List, Error> {
         let (mut building, mut last) = (Building::new(self)?, None);
         for launch in launches {
             let graph = building.graph;
@@ -257,8 +279,8 @@ impl Gpu {
 }
 
 impl List {
-    /// Returns the GPU that the list is of.
-    pub fn gpu(&self) -> &Arc<Gpu> {
+    /// The GPU that the list is of.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
 
@@ -269,6 +291,8 @@ impl List {
         self.gpu.run(doing, || unsafe { sys::cuGraphLaunch(self.graph.0, stream) })
     }
 }
+
+impl KernelList for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
@@ -306,7 +330,7 @@ impl Queue {
     /// # Safety
     /// As for [`Queue::launch`] of each of them. `words` is the address of [`ListWords`], of which nobody but kernels of the list
     /// writes the first two; the list is in no other queue.
-    pub unsafe fn launch_list(&self, list: &List, words: u64, values: [u64; 2]) -> Result<(), Error> {
+    pub(crate) unsafe fn launch_list(&self, list: &List, words: u64, values: [u64; 2]) -> Result<(), Error> {
         let doing = || "writing the words of a list of kernels".to_string();
         let [first, second] = values;
         let mut writes = [write(words, first), write(words + 8, second)];

@@ -3,19 +3,62 @@
 use crate::quiet::when_quiet;
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A file that is mapped into the process, whose pages stay in memory for the GPU. It ends when dropped, or
 /// when the last running kernel has ended.
 ///
 /// Pages that the file loses when it is cut stay where they are for the GPU, with what they had.
-pub struct MappedFile {
+pub(crate) struct MappedFile {
     gpu: Arc<Gpu>,
     pages: Option<Pages>,
+}
+
+/// The files of a GPU that are mapped: to map takes the driver 0.1 ms a MiB, and the lanes of a kernel map the same file.
+#[derive(Default)]
+pub(crate) struct MappedFiles(Mutex<HashMap<FileKey, Weak<MappedFile>>>);
+
+/// Longer than files' times are apart.
+const TICK: Duration = Duration::from_secs(2);
+
+/// What a mapping is of: device and number of the file, when it was changed (one that is cut gets other pages), bytes, and
+/// whether it is to be written.
+type FileKey = (u64, u64, [i64; 2], usize, bool);
+
+impl MappedFiles {
+    /// Does what [`Gpu::map_file`] does, or returns a mapping of the same file as it is.
+    pub fn map(
+        &self,
+        gpu: &Arc<Gpu>,
+        file: &File,
+        bytes: usize,
+        writable: bool,
+    ) -> Result<Arc<MappedFile>, Error> {
+        let Ok(metadata) = file.metadata() else { return Ok(Arc::new(gpu.map_file(file, bytes, writable)?)) };
+        let mut maps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        maps.retain(|_, map| map.strong_count() > 0);
+        let changed = [metadata.ctime(), metadata.ctime_nsec()];
+        let key = (metadata.dev(), metadata.ino(), changed, bytes, writable);
+        if let Some(mapped) = maps.get(&key).and_then(Weak::upgrade) {
+            return Ok(mapped);
+        }
+        // Changes within a tick of the file system's clock have one time.
+        let is_old = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .is_ok_and(|now| now.saturating_sub(TICK).as_secs() as i64 > metadata.ctime());
+        let mapped = Arc::new(gpu.map_file(file, bytes, writable)?);
+        if is_old {
+            maps.insert(key, Arc::downgrade(&mapped));
+        }
+        Ok(mapped)
+    }
 }
 
 /// Pages of a mapping of the process.
@@ -37,7 +80,7 @@ impl Gpu {
     /// # Errors
     /// When the system does not map the file, or the driver does not take such pages: not every file system's
     /// may stay in memory to be written.
-    pub fn map_file(
+    pub(crate) fn map_file(
         self: &Arc<Self>,
         file: &File,
         bytes: usize,

@@ -1,9 +1,10 @@
 //! Memory of the GPU, and memory of the host that the GPU reaches.
 
-use crate::copies::Way;
+use crate::lent::Way;
 use crate::quiet::{if_quiet, when_quiet};
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
+use hostcall_seam::{DeviceAddress, Memory, Pinned};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -198,20 +199,14 @@ impl Gpu {
     }
 }
 
-impl DeviceMemory {
-    /// Address on the GPU.
-    pub fn address(&self) -> u64 {
-        self.address
+// SAFETY: the driver allocated the memory for this value, zeroed by `Gpu::allocate`, and frees it when it is dropped.
+unsafe impl Memory for DeviceMemory {
+    fn address(&self) -> DeviceAddress {
+        DeviceAddress::new(self.address)
     }
 
-    /// Returns how many bytes it has.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.bytes
-    }
-
-    /// Says whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.bytes == 0
     }
 }
 
@@ -340,20 +335,18 @@ impl Gpu {
     }
 }
 
-impl PinnedMemory {
-    /// Address on the host, and on every GPU.
-    pub fn start(&self) -> NonNull<u8> {
+// SAFETY: as above; `Gpu::pin` checks that host and GPU have it at the same address.
+unsafe impl Pinned for PinnedMemory {
+    fn address(&self) -> DeviceAddress {
+        DeviceAddress::new(self.start.addr().get() as u64)
+    }
+
+    fn host_address(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Returns how many bytes it has.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.bytes
-    }
-
-    /// Says whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.bytes == 0
     }
 }
 

@@ -4,11 +4,16 @@ use crate::gpu::Handle;
 use crate::quiet::when_quiet;
 use crate::{Error, Gpu};
 use cudarc::driver::sys::{self, CUfunction_attribute, CUjit_option};
+use hostcall_seam::{BackendError, DeviceAddress, Kernel, KernelLimits, KernelParameters, Variable};
+use std::any::Any;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
 /// Loaded code. Unloaded when the last of its functions is dropped too and no kernel runs.
-pub struct Module {
+pub struct Module(pub(crate) Arc<Loaded>);
+
+/// What modules and functions share.
+pub(crate) struct Loaded {
     gpu: Arc<Gpu>,
     handle: Handle<sys::CUmod_st>,
 }
@@ -18,7 +23,7 @@ impl Gpu {
     ///
     /// # Errors
     /// What the driver says, and its compiler; that the image is another kind of file, or is cut.
-    pub fn load(self: &Arc<Self>, mut image: Vec<u8>) -> Result<Arc<Module>, Error> {
+    pub fn load(self: &Arc<Self>, mut image: Vec<u8>) -> Result<Module, Error> {
         refuse_other(&image)?;
         // Text ends in a zero; binaries know their length.
         image.push(0);
@@ -32,9 +37,9 @@ impl Gpu {
             sys::cuModuleLoadDataEx(&mut handle, image.as_ptr().cast(), 2, options, values)
         });
         loaded.map_err(|error| log.explain(error))?;
-        let module = Arc::new(Module { gpu: self.clone(), handle: Handle(handle) });
-        module.load_functions()?;
-        Ok(module)
+        let loaded = Arc::new(Loaded { gpu: self.clone(), handle: Handle(handle) });
+        loaded.load_functions()?;
+        Ok(Module(loaded))
     }
 }
 
@@ -78,7 +83,7 @@ impl Log {
     }
 }
 
-impl Drop for Module {
+impl Drop for Loaded {
     fn drop(&mut self) {
         let (gpu, handle) = (self.gpu.clone(), self.handle);
         when_quiet(move || {
@@ -184,7 +189,7 @@ fn c_name(name: &str) -> Result<CString, Error> {
     })
 }
 
-impl Module {
+impl Loaded {
     /// The kernels, where the driver tells (12.4 and later).
     fn kernels(&self) -> Result<Vec<sys::CUfunction>, Error> {
         if !self.gpu.loads_functions() {
@@ -228,64 +233,71 @@ impl Module {
         }
         Ok(())
     }
+}
 
-    /// Returns address and length in bytes of the variable `name`, or `None` when there is none.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    pub fn variable(&self, name: &str) -> Result<Option<(u64, usize)>, Error> {
-        let (symbol, mut address, mut len) = (c_name(name)?, 0, 0);
-        let doing = || format!("looking for the variable {name}");
-        // SAFETY: LOADED; name and results live through the call.
-        let found = self.gpu.run(doing, || unsafe {
-            sys::cuModuleGetGlobal_v2(&mut address, &mut len, self.handle.0, symbol.as_ptr())
-        });
-        found_or_none(found.map(|()| (address, len)))
+// SAFETY: the driver keeps code and variables in place while the module is loaded, which it is until the value and all of
+// its functions are dropped.
+unsafe impl hostcall_seam::Module for Module {
+    fn kernel(&self, symbol: &str) -> Result<Option<Arc<dyn Kernel>>, BackendError> {
+        Ok(self.function(symbol)?.map(|function| Arc::new(function) as Arc<dyn Kernel>))
     }
 
+    fn variable(&self, symbol: &str) -> Result<Option<Variable>, BackendError> {
+        let (name, mut address, mut bytes) = (c_name(symbol)?, 0, 0);
+        let doing = || format!("looking for the variable {symbol}");
+        // SAFETY: LOADED; name and results live through the call.
+        let found = self.0.gpu.run(doing, || unsafe {
+            sys::cuModuleGetGlobal_v2(&mut address, &mut bytes, self.0.handle.0, name.as_ptr())
+        });
+        let variable = found.map(|()| Variable { address: DeviceAddress::new(address), bytes });
+        Ok(found_or_none(variable)?)
+    }
+}
+
+impl Module {
     /// Returns the kernel `name`, ready to be launched, or `None` when there is none.
     ///
     /// # Errors
     /// When a kernel failed before.
-    pub fn function(self: &Arc<Self>, name: &str) -> Result<Option<Function>, Error> {
+    pub(crate) fn function(&self, name: &str) -> Result<Option<Function>, Error> {
+        let Loaded { gpu, handle: module } = &*self.0;
         let (symbol, mut handle) = (c_name(name)?, std::ptr::null_mut());
         let doing = || format!("looking for the kernel {name}");
         // SAFETY: LOADED; name and result live through the call.
-        let found = self
-            .gpu
-            .run(doing, || unsafe { sys::cuModuleGetFunction(&mut handle, self.handle.0, symbol.as_ptr()) });
+        let found =
+            gpu.run(doing, || unsafe { sys::cuModuleGetFunction(&mut handle, module.0, symbol.as_ptr()) });
         if found_or_none(found)?.is_none() {
             return Ok(None);
         }
         let attribute = |attribute| {
             let mut value = 0;
             // SAFETY: LOADED; the result lives through the call.
-            self.gpu.run(doing, || unsafe { sys::cuFuncGetAttribute(&mut value, attribute, handle) })?;
+            gpu.run(doing, || unsafe { sys::cuFuncGetAttribute(&mut value, attribute, handle) })?;
             Ok(value as u32)
         };
         use CUfunction_attribute::*;
         let shared_bytes = attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
         let function = Function {
-            module: self.clone(),
+            module: self.0.clone(),
             handle: Handle(handle),
             registers: attribute(CU_FUNC_ATTRIBUTE_NUM_REGS)?,
             stack_bytes: attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
             shared_bytes,
             most_lanes: attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             architecture: attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
-            most_shared_bytes: self.gpu.info().block_shared_bytes.saturating_sub(shared_bytes),
+            most_shared_bytes: gpu.info().block_shared_bytes.saturating_sub(shared_bytes),
         };
         // Without it a launch gets 48 KiB at most.
         let (limit, bytes) = (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function.most_shared_bytes);
         // SAFETY: LOADED, with a function of the driver's.
-        self.gpu.run(doing, || unsafe { sys::cuFuncSetAttribute(handle, limit, bytes as i32) })?;
+        gpu.run(doing, || unsafe { sys::cuFuncSetAttribute(handle, limit, bytes as i32) })?;
         Ok(Some(function))
     }
 }
 
 /// A kernel of a module.
-pub struct Function {
-    module: Arc<Module>,
+pub(crate) struct Function {
+    module: Arc<Loaded>,
     handle: Handle<sys::CUfunc_st>,
     registers: u32,
     stack_bytes: u32,
@@ -296,71 +308,31 @@ pub struct Function {
 }
 
 impl Function {
+    /// The function that is dispatched, if it is this GPU's.
+    pub fn of<'a>(kernel: &'a Arc<dyn Kernel>, gpu: &Arc<Gpu>) -> Result<&'a Self, BackendError> {
+        let kernel: &dyn Any = &**kernel;
+        match kernel.downcast_ref::<Self>() {
+            Some(function) if Arc::ptr_eq(function.gpu(), gpu) => Ok(function),
+            _ => Err(BackendError::Refused("the kernel is another device's".into())),
+        }
+    }
+
     /// The module, which stays loaded while somebody has it.
-    pub(crate) fn module(&self) -> &Arc<Module> {
+    pub fn module(&self) -> &Arc<Loaded> {
         &self.module
     }
 
-    pub(crate) fn handle(&self) -> sys::CUfunction {
+    pub fn handle(&self) -> sys::CUfunction {
         self.handle.0
     }
 
-    /// The GPU that it is loaded on.
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.module.gpu
-    }
-
-    /// Registers that each lane needs: they bound the lanes of a block.
-    pub fn registers(&self) -> u32 {
-        self.registers
-    }
-
-    /// Bytes of stack that each lane needs, as far as the compiler knows: not for what it calls through pointers.
-    pub fn stack_bytes(&self) -> u32 {
-        self.stack_bytes
-    }
-
-    /// Bytes of shared memory that a block has besides what a launch asks for.
-    pub fn shared_bytes(&self) -> u32 {
-        self.shared_bytes
-    }
-
-    /// Most lanes that a block can have.
-    pub fn most_lanes(&self) -> u32 {
-        self.most_lanes
-    }
-
-    /// Most bytes of dynamic shared memory that a block can have.
-    pub fn most_shared_bytes(&self) -> u32 {
-        self.most_shared_bytes
     }
 
     /// The compute capability that it was written for, ten times the number: 90 for 9.0. It may run on later GPUs.
     pub fn architecture(&self) -> u32 {
         self.architecture
-    }
-
-    /// Bytes of each parameter; `None` where the driver does not say (before CUDA 12.4).
-    pub fn parameter_bytes(&self) -> Option<Vec<u32>> {
-        if !self.gpu().loads_functions() {
-            return None;
-        }
-        let doing = || "looking at a kernel's parameters".to_string();
-        let mut all = Vec::new();
-        loop {
-            let (mut at, mut bytes) = (0, 0);
-            // SAFETY: LOADED, with a function of the driver's, which has this call as those that load functions; the results
-            // live through it.
-            let found = self.gpu().run(doing, || unsafe {
-                sys::cuFuncGetParamInfo(self.handle.0, all.len(), &mut at, &mut bytes)
-            });
-            match found {
-                Ok(()) => all.push(u32::try_from(bytes).ok()?),
-                // There is none with this number.
-                Err(error) if error.name == "CUDA_ERROR_INVALID_VALUE" => return Some(all),
-                Err(_) => return None,
-            }
-        }
     }
 
     /// Blocks of so many lanes, each with so many bytes of dynamic shared memory, that the GPU runs at once; 0 when it runs
@@ -379,6 +351,48 @@ impl Function {
         };
         self.gpu().run(doing, count)?;
         Ok(u32::try_from(blocks).unwrap_or(0) * self.gpu().info().multiprocessors)
+    }
+}
+
+// SAFETY: a function keeps its module.
+unsafe impl Kernel for Function {
+    fn limits(&self) -> KernelLimits {
+        KernelLimits {
+            registers: Some(self.registers),
+            stack_bytes: self.stack_bytes,
+            workgroup_bytes: self.shared_bytes,
+            max_lanes: self.most_lanes,
+            max_dynamic_workgroup_bytes: self.most_shared_bytes,
+        }
+    }
+
+    /// Bytes of each parameter; `None` where the driver does not say (before CUDA 12.4).
+    fn parameters(&self) -> Option<KernelParameters> {
+        if !self.gpu().loads_functions() {
+            return None;
+        }
+        let doing = || "looking at a kernel's parameters".to_string();
+        let mut bytes = Vec::new();
+        loop {
+            let (mut at, mut size) = (0, 0);
+            // SAFETY: LOADED, with a function of the driver's, which has this call as those that load functions; the results
+            // live through it.
+            let found = self.gpu().run(doing, || unsafe {
+                sys::cuFuncGetParamInfo(self.handle.0, bytes.len(), &mut at, &mut size)
+            });
+            match found {
+                Ok(()) => bytes.push(u32::try_from(size).ok()?),
+                // There is none with this number.
+                Err(error) if error.name == "CUDA_ERROR_INVALID_VALUE" => {
+                    return Some(KernelParameters { bytes, ..KernelParameters::default() });
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn resident_workgroups(&self, lanes: u32, workgroup_bytes: u32) -> Option<u32> {
+        self.resident_blocks(lanes, workgroup_bytes).ok().filter(|blocks| *blocks > 0)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Queues: streams of the driver, whose progress the host reads from memory.
 //!
-//! Each [`Queue::signal`] records an event of the driver's at its place, which costs a tenth of a microsecond and nothing
+//! Each [signal](hostcall_seam::Queue::signal) records an event of the driver's at its place, which costs a tenth of a microsecond and nothing
 //! between kernels. Other queues wait for that event, and the host asks for it when somebody wants to know. Who waits for
 //! what was submitted last needs no call of the driver, so that such a thread never meets a lock that the driver holds for
-//! somebody else: [`Queue::poll`] has the GPU write the value to a number in pinned memory, which takes two microseconds
+//! somebody else: [`poll`](hostcall_seam::Queue::poll) has the GPU write the value to a number in pinned memory, which takes two microseconds
 //! between kernels. (Streams that wait for such a number hold up others, which share a channel of the GPU with them.)
 //!
 //! The driver takes only some thousand operations a stream before it blocks, and then it blocks every stream: whoever
@@ -11,9 +11,13 @@
 
 use crate::driver::is_of_thread;
 use crate::gpu::{Event, Handle, Stream};
+use crate::list::List;
+use crate::module::Function;
 use crate::quiet::Busy;
-use crate::{Error, Function, Gpu};
+use crate::{Error, Gpu};
 use cudarc::driver::sys::{self, CUresult};
+use hostcall_seam::{BackendError, DeviceAddress, Dispatch, ListDispatch, Mark, Queue as _, Running};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -38,15 +42,15 @@ const WORDS_A_SLAB: usize = 1024;
 /// The numbers of a GPU's queues, in pinned memory that is free when the GPU is dropped (invariant WORDS: a number stays
 /// where it is as long as the GPU lives, and belongs to one queue until that gives it back).
 #[derive(Default)]
-pub(crate) struct Words {
+pub(crate) struct Progress {
     slabs: Vec<NonNull<u8>>,
     free: Vec<NonNull<AtomicU64>>,
 }
 
 // SAFETY: addresses of memory that belongs to no thread.
-unsafe impl Send for Words {}
+unsafe impl Send for Progress {}
 
-impl Words {
+impl Progress {
     fn take(&mut self, gpu: &Gpu) -> Result<NonNull<AtomicU64>, Error> {
         if let Some(word) = self.free.pop() {
             return Ok(word);
@@ -82,7 +86,7 @@ pub struct Queue {
     events: Mutex<Events>,
     /// The last value that the GPU will write to the number. Changes under `running`.
     told: AtomicU64,
-    running: Mutex<Running>,
+    running: Mutex<Work>,
     is_busy: AtomicBool,
 }
 
@@ -95,7 +99,7 @@ struct Events {
 }
 
 #[derive(Default)]
-struct Running {
+struct Work {
     /// Held while something may run.
     busy: Option<Busy>,
     /// Since when the driver refuses signals.
@@ -135,7 +139,7 @@ impl Queue {
         unsafe { self.word.as_ref() }
     }
 
-    fn running(&self) -> MutexGuard<'_, Running> {
+    fn running(&self) -> MutexGuard<'_, Work> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,122 +178,6 @@ impl Queue {
         submitted
     }
 
-    /// Launches `blocks` blocks of `lanes` lanes, both in x, y and z, with `shared_bytes` bytes of dynamic shared memory
-    /// for each block. The driver copies the arguments.
-    ///
-    /// # Errors
-    /// When the GPU has no room for such a block, or a kernel failed before.
-    ///
-    /// # Safety
-    /// `arguments` holds an address for each of the kernel's parameters, of as many bytes as it has, and what they refer
-    /// to is the kernel's to use until it has ended, as is the function's module.
-    pub unsafe fn launch(
-        &self,
-        function: &Function,
-        blocks: [u32; 3],
-        lanes: [u32; 3],
-        shared_bytes: u32,
-        arguments: &mut [*mut c_void],
-    ) -> Result<(), Error> {
-        let ([x, y, z], [across, down, deep]) = (lanes, blocks);
-        let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
-        let doing = || "launching the kernel".to_string();
-        // SAFETY: LOADED; the caller vouches for the arguments.
-        self.submit(doing, |stream| unsafe {
-            sys::cuLaunchKernel(
-                function.handle(),
-                across,
-                down,
-                deep,
-                x,
-                y,
-                z,
-                shared_bytes,
-                stream,
-                arguments,
-                extra,
-            )
-        })
-    }
-
-    /// Copies from pinned memory of the host to memory of the GPU.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    ///
-    /// # Safety
-    /// Both sides have so many bytes until the copy has ended, and nobody writes the source or accesses the target
-    /// meanwhile.
-    pub unsafe fn write(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), Error> {
-        let doing = || format!("copying {bytes} bytes to the GPU");
-        // SAFETY: LOADED; the caller vouches for both sides.
-        self.submit(doing, |stream| unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) })
-    }
-
-    /// Copies from memory of the GPU to pinned memory of the host.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    ///
-    /// # Safety
-    /// As for [`Queue::write`].
-    pub unsafe fn read(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), Error> {
-        let doing = || format!("copying {bytes} bytes from the GPU");
-        // SAFETY: LOADED; the caller vouches for both sides.
-        self.submit(doing, |stream| unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) })
-    }
-
-    /// Copies within the GPU's memory.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    ///
-    /// # Safety
-    /// As for [`Queue::write`].
-    pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
-        let doing = || format!("copying {bytes} bytes on the GPU");
-        // SAFETY: LOADED; the caller vouches for both sides.
-        self.submit(doing, |stream| unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) })
-    }
-
-    /// Writes `count` times the bytes of `pattern`, of which there are 1, 2 or 4, to `to`, a multiple of their number.
-    ///
-    /// # Errors
-    /// When there is no such pattern, or a kernel failed before.
-    ///
-    /// # Safety
-    /// As for [`Queue::write`].
-    pub unsafe fn fill(&self, to: u64, pattern: &[u8], count: usize) -> Result<(), Error> {
-        let doing = || format!("filling {} bytes on the GPU", pattern.len() * count);
-        // SAFETY: LOADED; the caller vouches for the target.
-        self.submit(doing, |stream| unsafe {
-            match *pattern {
-                [a] => sys::cuMemsetD8Async(to, a, count, stream),
-                [a, b] => sys::cuMemsetD16Async(to, u16::from_le_bytes([a, b]), count, stream),
-                [a, b, c, d] => sys::cuMemsetD32Async(to, u32::from_le_bytes([a, b, c, d]), count, stream),
-                _ => CUresult::CUDA_ERROR_INVALID_VALUE,
-            }
-        })
-    }
-
-    /// Signals `value`, which grows: [`Queue::completed`] returns it once everything so far has ended and somebody has
-    /// asked by [`Queue::poll`].
-    ///
-    /// # Errors
-    /// When a kernel failed before. The GPU is given up when the driver goes on refusing for a second.
-    pub fn signal(&self, value: u64) -> Result<(), Error> {
-        // Under the lock, so that the last signal is the one that covers everything.
-        let mut running = self.running();
-        let mut events = self.events();
-        running.busy.get_or_insert_with(Busy::new);
-        self.is_busy.store(true, Ordering::Relaxed);
-        let recorded = self.record(&mut events, value);
-        self.judge_refusal(&mut running, recorded)?;
-        self.signalled.store(value, Ordering::Relaxed);
-        self.dirty.store(false, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Records the event of a signal.
     fn record(&self, events: &mut Events, value: u64) -> Result<(), Error> {
         let stream = self.stream()?;
@@ -309,40 +197,13 @@ impl Queue {
     }
 
     /// Gives the GPU up when the driver has refused signals for long.
-    fn judge_refusal(&self, running: &mut Running, signalled: Result<(), Error>) -> Result<(), Error> {
+    fn judge_refusal(&self, running: &mut Work, signalled: Result<(), Error>) -> Result<(), Error> {
         let Err(error) = signalled else {
             running.refused_since = None;
             return Ok(());
         };
         let since = *running.refused_since.get_or_insert_with(Instant::now);
         Err(if since.elapsed() > LONGEST_REFUSAL { self.gpu.fail(error) } else { error })
-    }
-
-    /// Returns the last value that was signalled and is known to be reached, from 0. No call of the driver.
-    pub fn completed(&self) -> u64 {
-        let known = self.known.load(Ordering::Acquire);
-        if known == self.signalled.load(Ordering::Relaxed) && !self.is_busy.load(Ordering::Relaxed) {
-            return known;
-        }
-        let value = self.word().load(Ordering::Acquire);
-        let known =
-            if value > known { self.known.fetch_max(value, Ordering::AcqRel).max(value) } else { known };
-        // What was submitted after the last signal may run for long.
-        let is_all = known == self.signalled.load(Ordering::Relaxed) && !self.dirty.load(Ordering::Relaxed);
-        if is_all && self.is_busy.load(Ordering::Relaxed) {
-            self.settle();
-        }
-        known
-    }
-
-    /// Looks how far the queue has come, for somebody who waits until [`Queue::completed`] is `value`. Returns whether it has
-    /// to look again: not when the GPU will write that value, which it is told to if nothing lies behind that signal.
-    pub fn poll(&self, value: u64) -> bool {
-        if self.told.load(Ordering::Acquire) == value {
-            return false;
-        }
-        self.look();
-        self.completed() < value && !self.tell(value)
     }
 
     /// Asks the driver for the events of values that are not known to be reached, in their order.
@@ -407,7 +268,7 @@ impl Queue {
     }
 
     /// Notes that nothing runs any more, if that is so.
-    fn settle(&self) {
+    fn note_idle(&self) {
         let mut running = self.running();
         let signalled = self.signalled.load(Ordering::Relaxed);
         let known = self.known.load(Ordering::Acquire);
@@ -423,13 +284,143 @@ impl Queue {
             drop(ended);
         }
     }
+}
 
-    /// Asks the driver whether a kernel failed. Whatever else than "ready" or "not ready" it says of the
-    /// stream, it will say again, so that the GPU is given up.
-    ///
-    /// # Errors
-    /// The failure.
-    pub fn check(&self) -> Result<(), Error> {
+// SAFETY: 1. a stream of the driver does one thing after the other by itself; 2. numbers are written and events
+// recorded in the stream's order, after all earlier writes; 3. after a failure the driver runs nothing, and `check` asks it.
+unsafe impl hostcall_seam::Queue for Queue {
+    unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
+        let function = Function::of(dispatch.kernel, &self.gpu)?;
+        let Dispatch { workgroups, lanes, workgroup_bytes, parameters, .. } = *dispatch;
+        // The driver copies from here as many bytes as the kernel's parameter has, which is no more: see `Dispatch`.
+        let address = |parameter: &&[u8]| parameter.as_ptr().cast_mut().cast::<c_void>();
+        let (mut few, mut many) = ([std::ptr::null_mut(); 4], Vec::new());
+        let addresses = if parameters.len() <= few.len() {
+            few.iter_mut().zip(parameters).for_each(|(place, parameter)| *place = address(parameter));
+            &mut few[..]
+        } else {
+            many.extend(parameters.iter().map(address));
+            &mut many
+        };
+        let ([x, y, z], [across, down, deep]) = (lanes, workgroups);
+        let (arguments, extra) = (addresses.as_mut_ptr(), std::ptr::null_mut());
+        let doing = || "launching the kernel".to_string();
+        // SAFETY: LOADED; the caller vouches for the arguments, and whoever submits keeps the kernel until it has ended
+        // (USERS-KEEP).
+        self.submit(doing, |stream| unsafe {
+            sys::cuLaunchKernel(
+                function.handle(),
+                across,
+                down,
+                deep,
+                x,
+                y,
+                z,
+                workgroup_bytes,
+                stream,
+                arguments,
+                extra,
+            )
+        })?;
+        Ok(None)
+    }
+
+    unsafe fn dispatch_list(
+        &self,
+        dispatch: &ListDispatch<'_>,
+    ) -> Result<Vec<Arc<dyn Running>>, BackendError> {
+        let list: &dyn Any = &**dispatch.list;
+        match list.downcast_ref::<List>() {
+            Some(list) if Arc::ptr_eq(list.gpu(), &self.gpu) => {
+                // SAFETY: by the caller's promise; whoever submits keeps the list until its kernels have ended (USERS-KEEP).
+                unsafe { self.launch_list(list, dispatch.words.get(), dispatch.values) }?;
+                Ok(Vec::new())
+            }
+            _ => Err(BackendError::Refused("the list is another device's".into())),
+        }
+    }
+
+    unsafe fn write(&self, to: DeviceAddress, from: *const u8, bytes: usize) -> Result<(), BackendError> {
+        let doing = || format!("copying {bytes} bytes to the GPU");
+        // SAFETY: LOADED; the caller vouches for both sides.
+        let copy = |stream| unsafe { sys::cuMemcpyHtoDAsync_v2(to.get(), from.cast(), bytes, stream) };
+        Ok(self.submit(doing, copy)?)
+    }
+
+    unsafe fn read(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        let doing = || format!("copying {bytes} bytes from the GPU");
+        // SAFETY: LOADED; the caller vouches for both sides.
+        let copy = |stream| unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from.get(), bytes, stream) };
+        Ok(self.submit(doing, copy)?)
+    }
+
+    unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        let doing = || format!("copying {bytes} bytes on the GPU");
+        // SAFETY: LOADED; the caller vouches for both sides.
+        let copy = |stream| unsafe { sys::cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes, stream) };
+        Ok(self.submit(doing, copy)?)
+    }
+
+    unsafe fn fill(&self, to: DeviceAddress, pattern: &[u8], count: usize) -> Result<(), BackendError> {
+        let (to, doing) = (to.get(), || format!("filling {} bytes on the GPU", pattern.len() * count));
+        // SAFETY: LOADED; the caller vouches for the target.
+        let fill = |stream| unsafe {
+            match *pattern {
+                [a] => sys::cuMemsetD8Async(to, a, count, stream),
+                [a, b] => sys::cuMemsetD16Async(to, u16::from_le_bytes([a, b]), count, stream),
+                [a, b, c, d] => sys::cuMemsetD32Async(to, u32::from_le_bytes([a, b, c, d]), count, stream),
+                _ => CUresult::CUDA_ERROR_INVALID_VALUE,
+            }
+        };
+        Ok(self.submit(doing, fill)?)
+    }
+
+    /// The GPU is given up when the driver goes on refusing for a second.
+    fn signal(&self, value: u64) -> Result<(), BackendError> {
+        // Under the lock, so that the last signal is the one that covers everything.
+        let mut running = self.running();
+        let mut events = self.events();
+        running.busy.get_or_insert_with(Busy::new);
+        self.is_busy.store(true, Ordering::Relaxed);
+        let recorded = self.record(&mut events, value);
+        self.judge_refusal(&mut running, recorded)?;
+        self.signalled.store(value, Ordering::Relaxed);
+        self.dirty.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn completed(&self) -> u64 {
+        let known = self.known.load(Ordering::Acquire);
+        if known == self.signalled.load(Ordering::Relaxed) && !self.is_busy.load(Ordering::Relaxed) {
+            return known;
+        }
+        let value = self.word().load(Ordering::Acquire);
+        let known =
+            if value > known { self.known.fetch_max(value, Ordering::AcqRel).max(value) } else { known };
+        // What was submitted after the last signal may run for long.
+        let is_all = known == self.signalled.load(Ordering::Relaxed) && !self.dirty.load(Ordering::Relaxed);
+        if is_all && self.is_busy.load(Ordering::Relaxed) {
+            self.note_idle();
+        }
+        known
+    }
+
+    /// No more looks are needed when the GPU will write the value, which it is told to if nothing lies behind that signal.
+    fn poll(&self, value: u64) -> bool {
+        if self.told.load(Ordering::Acquire) == value {
+            return false;
+        }
+        self.look();
+        self.completed() < value && !self.tell(value)
+    }
+
+    fn calls_progress(&self) -> bool {
+        false
+    }
+
+    /// Whatever else than "ready" or "not ready" the driver says of the stream, it will say again, so that the GPU is given
+    /// up.
+    fn check(&self) -> Result<(), BackendError> {
         let Some(stream) = self.stream.get() else { return Ok(()) };
         let mut is_final = false;
         let asked = self.gpu.run(
@@ -445,31 +436,30 @@ impl Queue {
                 }
             },
         );
-        asked.map_err(|error| if is_final { self.gpu.fail(error) } else { error })
+        Ok(asked.map_err(|error| if is_final { self.gpu.fail(error) } else { error })?)
     }
 
-    /// Puts a mark, which tells its time.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    pub fn mark(&self) -> Result<Mark, Error> {
+    fn mark(&self) -> Result<Arc<dyn Mark>, BackendError> {
         let mut event = std::ptr::null_mut();
         let (doing, flags) = (|| "making an event".to_string(), sys::CUevent_flags::CU_EVENT_DEFAULT as u32);
         // SAFETY: LOADED; the result lives through the call.
         self.gpu.run(doing, || unsafe { sys::cuEventCreate(&mut event, flags) })?;
-        let mark = Mark { gpu: self.gpu.clone(), event: Handle(event) };
+        let mark = TimedEvent { gpu: self.gpu.clone(), event: Handle(event) };
         // SAFETY: LOADED, with an event and a stream of this GPU.
         self.submit(|| "recording an event".into(), |stream| unsafe { sys::cuEventRecord(event, stream) })?;
-        Ok(mark)
+        Ok(Arc::new(mark))
     }
 
-    /// Lets later operations wait until everything before the signal of `value` of another queue of the GPU has ended.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    pub fn wait(&self, other: &Self, value: u64) -> Result<(), Error> {
+    fn can_wait(&self) -> bool {
+        true
+    }
+
+    fn wait(&self, other: &dyn hostcall_seam::Queue, value: u64) -> Result<(), BackendError> {
+        let other: &dyn Any = other;
+        let other = other.downcast_ref::<Self>().filter(|other| Arc::ptr_eq(&self.gpu, &other.gpu));
+        let other = other.ok_or_else(|| BackendError::Refused("the queue is another device's".into()))?;
         let doing = || "waiting for another stream".to_string();
-        self.submit(doing, |stream| {
+        let wait = |stream| {
             // Under the lock: the event is the signal's until it is taken off the list, once that is reached. Not a later one:
             // what lies between the two may never end.
             let events = other.events();
@@ -478,7 +468,8 @@ impl Queue {
                 Some((_, event)) => unsafe { sys::cuStreamWaitEvent(stream, event.0, 0) },
                 None => CUresult::CUDA_SUCCESS,
             }
-        })
+        };
+        Ok(self.submit(doing, wait)?)
     }
 }
 
@@ -511,12 +502,12 @@ impl Drop for Queue {
 }
 
 /// A point in a queue whose time is taken.
-pub struct Mark {
+struct TimedEvent {
     gpu: Arc<Gpu>,
     event: Handle<sys::CUevent_st>,
 }
 
-impl Mark {
+impl TimedEvent {
     fn is_done(&self) -> Result<bool, Error> {
         let mut done = true;
         self.gpu.run(
@@ -534,13 +525,12 @@ impl Mark {
         )?;
         Ok(done)
     }
+}
 
-    /// Returns the nanoseconds since `earlier`; `None` while one of them is not done, or when it is another GPU's. The
-    /// clock ticks every half microsecond.
-    ///
-    /// # Errors
-    /// When a kernel failed.
-    pub fn elapsed_ns_since(&self, earlier: &Self) -> Result<Option<u64>, Error> {
+impl Mark for TimedEvent {
+    /// The clock ticks every half microsecond.
+    fn elapsed_ns_since(&self, earlier: &dyn Mark) -> Result<Option<u64>, BackendError> {
+        let Some(earlier) = (earlier as &dyn Any).downcast_ref::<Self>() else { return Ok(None) };
         if !Arc::ptr_eq(&self.gpu, &earlier.gpu) || !earlier.is_done()? || !self.is_done()? {
             return Ok(None);
         }
@@ -557,9 +547,9 @@ impl Mark {
     }
 }
 
-impl Drop for Mark {
+impl Drop for TimedEvent {
     fn drop(&mut self) {
-        // SAFETY: LOADED; made by `Queue::mark`. The driver keeps it until it was recorded.
+        // SAFETY: LOADED; made by a queue. The driver keeps it until it was recorded.
         self.gpu.release(|| unsafe { sys::cuEventDestroy_v2(self.event.0) });
     }
 }

@@ -3,7 +3,10 @@
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![allow(unsafe_code, reason = "calls the driver's functions for tests")]
 
-use hostcall_cuda::{Driver, Function, Gpu, Queue};
+use hostcall_cuda::{Driver, Gpu, Queue};
+use hostcall_seam::{
+    BackendError, Dispatch, HiddenParameters, Hooks, Kernel, Memory, Module, Pinned, Queue as _,
+};
 use std::ffi::{CStr, c_int};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,13 +68,46 @@ fn gpu(index: usize) -> Arc<Gpu> {
     driver.open_gpu(driver.gpus().unwrap().swap_remove(index)).unwrap()
 }
 
-/// Starts a kernel, which runs until `end_kernels`.
-fn start(gpu: &Arc<Gpu>) -> (Queue, Function) {
-    let function = gpu.load(b"image".to_vec()).unwrap().function("kernel").unwrap().unwrap();
-    let queue = gpu.queue().unwrap();
+fn kernel(gpu: &Arc<Gpu>) -> Arc<dyn Kernel> {
+    gpu.load(b"image".to_vec()).unwrap().kernel("kernel").unwrap().unwrap()
+}
+
+struct NoHooks;
+
+impl Hooks for NoHooks {
+    fn notify(&self) {}
+    fn failed(&self, _: u64) {}
+}
+
+/// Launches a kernel, which runs until `end_kernels`.
+fn launch(queue: &Queue, kernel: &Arc<dyn Kernel>) {
+    let hooks: Arc<dyn Hooks> = Arc::new(NoHooks);
+    let dispatch = Dispatch {
+        kernel,
+        name: "kernel",
+        workgroups: [1; 3],
+        lanes: [1; 3],
+        workgroup_bytes: 0,
+        parameters: &[],
+        by_address: false,
+        hidden: HiddenParameters::default(),
+        token: 0,
+        hooks: &hooks,
+    };
     // SAFETY: the stand-in's kernel takes no parameters.
-    unsafe { queue.launch(&function, [1; 3], [1; 3], 0, &mut []) }.unwrap();
-    (queue, function)
+    unsafe { queue.dispatch(&dispatch) }.unwrap();
+}
+
+/// Starts a kernel, which runs until `end_kernels`.
+fn start(gpu: &Arc<Gpu>) -> (Queue, Arc<dyn Kernel>) {
+    let (kernel, queue) = (kernel(gpu), gpu.queue().unwrap());
+    launch(&queue, &kernel);
+    (queue, kernel)
+}
+
+/// Whether the GPU was given up.
+fn is_final<T>(result: Result<T, BackendError>) -> bool {
+    matches!(result, Err(BackendError::Fault { is_final: true, .. }))
 }
 
 fn end_kernels() {
@@ -86,13 +122,13 @@ fn an_unknown_error_of_a_stream_is_final() {
         queue.check().unwrap();
         // That a thread captures a stream says nothing of the GPU.
         tell(c"stand_in_answer_queries", 900);
-        assert!(!queue.check().unwrap_err().is_fault);
+        assert!(queue.check().is_err_and(|error| !is_final::<()>(Err(error))));
         for error in [226, 999] {
             tell(c"stand_in_answer_queries", error);
-            assert!(queue.check().unwrap_err().is_fault, "{error}");
+            assert!(is_final(queue.check()), "{error}");
         }
         tell(c"stand_in_answer_queries", 0);
-        assert!(queue.check().unwrap_err().is_fault, "the GPU was given up");
+        assert!(is_final(queue.check()), "the GPU was given up");
     });
 }
 
@@ -101,11 +137,11 @@ fn signals_that_are_refused_for_long_are_final() {
     with_stand_in("signals_that_are_refused_for_long_are_final", || {
         let (queue, _function) = start(&gpu(0));
         tell(c"stand_in_answer_signals", 2);
-        assert!(!queue.signal(1).unwrap_err().is_fault);
+        assert!(queue.signal(1).is_err_and(|error| !is_final::<()>(Err(error))));
         tell(c"stand_in_answer_signals", 0);
         queue.signal(1).unwrap();
         tell(c"stand_in_answer_signals", 2);
-        while !queue.signal(2).unwrap_err().is_fault {
+        while !is_final(queue.signal(2)) {
             std::thread::sleep(Duration::from_millis(50));
         }
     });
@@ -118,16 +154,14 @@ fn signals_are_known_one_by_one() {
         let gpu = gpu(0);
         let queue = gpu.queue().unwrap();
         queue.signal(1).unwrap();
-        let function = gpu.load(b"image".to_vec()).unwrap().function("kernel").unwrap().unwrap();
-        // SAFETY: the stand-in's kernel takes no parameters.
-        unsafe { queue.launch(&function, [1; 3], [1; 3], 0, &mut []) }.unwrap();
+        let kernel = kernel(&gpu);
+        launch(&queue, &kernel);
         assert!(!queue.poll(1));
         assert_eq!(queue.completed(), 1);
         queue.signal(2).unwrap();
         // The GPU will write it; another launch behind it changes nothing of that.
         assert!(!queue.poll(2));
-        // SAFETY: as above.
-        unsafe { queue.launch(&function, [1; 3], [1; 3], 0, &mut []) }.unwrap();
+        launch(&queue, &kernel);
         queue.signal(3).unwrap();
         assert_eq!(queue.completed(), 1);
         end_kernels();
@@ -145,9 +179,8 @@ fn a_queue_waits_for_one_signal() {
         let (queue, other) = (gpu.queue().unwrap(), gpu.queue().unwrap());
         queue.signal(1).unwrap();
         assert!(!queue.poll(1));
-        let function = gpu.load(b"image".to_vec()).unwrap().function("kernel").unwrap().unwrap();
-        // SAFETY: the stand-in's kernel takes no parameters.
-        unsafe { queue.launch(&function, [1; 3], [1; 3], 0, &mut []) }.unwrap();
+        let kernel = kernel(&gpu);
+        launch(&queue, &kernel);
         queue.signal(2).unwrap();
         other.wait(&queue, 1).unwrap();
         assert_eq!(ask(c"stand_in_event_waits"), 0);
@@ -167,7 +200,7 @@ fn pinned_memory_is_used_again_beside_a_kernel() {
         for bytes in [BYTES, BYTES / 2, BYTES * 3 / 4].into_iter().cycle().take(30) {
             let memory = gpu.pin(bytes).unwrap();
             // SAFETY: the memory has so many bytes, and is nobody else's.
-            let memory = unsafe { std::slice::from_raw_parts_mut(memory.start().as_ptr(), bytes) };
+            let memory = unsafe { std::slice::from_raw_parts_mut(memory.host_address().as_ptr(), bytes) };
             assert!(memory.iter().all(|byte| *byte == 0));
             memory.fill(1);
         }
@@ -264,16 +297,16 @@ fn what_a_lane_says_lies_in_one_allocation_or_is_refused() {
             assert!(!is_read || !is_written || read == written);
             (is_read, is_written)
         };
-        let start = memory[0].address();
+        let start = memory[0].address().get();
         assert_eq!(at(start, 1 << 20), (true, true));
         assert_eq!(at(start + 8, 64), (true, true));
         assert_eq!(at(start + 8, 1 << 20), (false, false));
-        let mut both = memory.each_ref().map(|memory| memory.address());
+        let mut both = memory.each_ref().map(|memory| memory.address().get());
         both.sort();
         let [low, high] = both;
         // From the one to the other: both ends are memory of the GPU.
         assert_eq!(at(low, (high - low) as usize + 8), (false, false));
-        let pinned = pinned.start().addr().get() as u64;
+        let pinned = Pinned::address(&pinned).get();
         assert_eq!(at(pinned, 64), (true, false));
         assert_eq!(at(pinned, 65), (false, false));
         assert_eq!(at(8, 8), (false, false));

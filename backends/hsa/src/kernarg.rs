@@ -1,11 +1,11 @@
 //! The kernel argument segment of a dispatch: the kernel's own arguments, hidden ones, and what arguments refer to.
 
-use crate::code::Function;
 use crate::gpu::{Gpu, lock};
 use crate::memory::Block;
 use crate::metadata::{Argument, Kind};
-use crate::queue::Launch;
+use crate::module::Function;
 use crate::runtime::Error;
+use hostcall_seam::Dispatch;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
@@ -91,25 +91,31 @@ impl Segments {
     }
 }
 
+/// Dimensions of a launch's grid: those behind the last one that has more than one lane are none.
+pub(crate) fn dimensions(launch: &Dispatch<'_>) -> u16 {
+    let large = |axis: &usize| launch.workgroups[*axis] > 1 || launch.lanes[*axis] > 1;
+    [2, 1].iter().find(|axis| large(axis)).map_or(1, |axis| *axis as u16 + 1)
+}
+
 /// Makes the segment of a launch by a queue at this address.
 pub(crate) fn fill(
     gpu: &Gpu,
     function: &Function,
-    launch: &Launch<'_>,
+    launch: &Dispatch<'_>,
     queue: u64,
 ) -> Result<Segment, Error> {
     let own = function.own_arguments().count();
-    if launch.arguments.len() < own {
-        let text = format!("it takes {own} arguments, not {}", launch.arguments.len());
+    if launch.parameters.len() < own {
+        let text = format!("it takes {own} arguments, not {}", launch.parameters.len());
         return Err(Error::own(format!("launching the kernel {}", function.name()), text));
     }
-    let by_address = if launch.by_address { launch.arguments } else { &[] };
+    let by_address = if launch.by_address { launch.parameters } else { &[] };
     let behind = (function.kernarg_bytes() as usize).next_multiple_of(ALIGN);
     let bytes = by_address.iter().fold(behind, |end, argument| begin_behind(end, argument) + argument.len());
     let segment = gpu.segments.take(gpu, bytes.max(ALIGN))?;
     let mut contents = vec![0u8; bytes];
     let mut at = behind;
-    for (argument, given) in function.own_arguments().zip(launch.arguments) {
+    for (argument, given) in function.own_arguments().zip(launch.parameters) {
         if launch.by_address {
             at = begin_behind(at, given);
             let address = segment.start().addr().get() as u64 + at as u64;
@@ -121,7 +127,7 @@ pub(crate) fn fill(
         }
     }
     for argument in function.hidden_arguments() {
-        let value = hidden(argument.kind, launch, function, queue);
+        let value = hidden(argument.kind, launch, queue);
         put(&mut contents, argument, &value.to_le_bytes());
     }
     // SAFETY: the segment has as many bytes, which nobody else uses.
@@ -138,15 +144,15 @@ fn put(contents: &mut [u8], argument: &Argument, value: &[u8]) {
 }
 
 /// The value of a hidden argument, of which those that this crate gives nothing for are 0.
-fn hidden(kind: Kind, launch: &Launch<'_>, function: &Function, queue: u64) -> u64 {
+fn hidden(kind: Kind, launch: &Dispatch<'_>, queue: u64) -> u64 {
     match kind {
         Kind::BlockCount(axis) => launch.workgroups[axis].into(),
         Kind::GroupSize(axis) => launch.lanes[axis].into(),
-        Kind::GridDims => launch.dimensions().into(),
-        Kind::DynamicLdsBytes => launch.group_bytes.saturating_sub(function.group_bytes()).into(),
+        Kind::GridDims => dimensions(launch).into(),
+        Kind::DynamicLdsBytes => launch.workgroup_bytes.into(),
         Kind::QueuePointer => queue,
-        Kind::HostcallBuffer => launch.hidden.hostcall_buffer,
-        Kind::Heap => launch.hidden.heap,
+        Kind::HostcallBuffer => launch.hidden.hostcall_buffer.get(),
+        Kind::Heap => launch.hidden.heap.get(),
         Kind::Own | Kind::Special(_) | Kind::PrintfBuffer | Kind::Nothing => 0,
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `device.rs` | [`Hsa`], which hostcall opens; it and `memory.rs`, `module.rs` and `queue.rs` implement [`hostcall_seam`] |
 //! | `sys.rs` | types and functions of the official headers, made by `scripts/hsa-bindings` |
 //! | `functions.rs` | the table of a runtime's functions |
 //! | `runtime.rs` | loading a runtime, and what it answers |
@@ -11,7 +12,7 @@
 //! | `memory.rs` | memory of the GPU, and memory of the host that the GPU reaches |
 //! | `copies.rs` | copies and fills by copy engines |
 //! | `signal.rs` | signals |
-//! | `code.rs`, `metadata.rs` | code objects, and what they say of their kernels |
+//! | `module.rs`, `metadata.rs` | code objects, and what they say of their kernels |
 //! | `kernarg.rs` | the kernel argument segment, hidden arguments included |
 //! | `packet.rs`, `ring.rs`, `queue.rs` | AQL packets, rings of them, and queues in order |
 //! | `faults.rs` | memory faults and errors of queues |
@@ -69,14 +70,15 @@
 
 mod agent;
 mod attribute;
-mod code;
 mod copies;
+mod device;
 mod faults;
 mod functions;
 mod gpu;
 mod kernarg;
 mod memory;
 mod metadata;
+mod module;
 mod packet;
 mod queue;
 mod ring;
@@ -94,8 +96,9 @@ mod signal;
 mod sys;
 
 pub use agent::GpuInfo;
-pub use code::{Function, Module};
+pub use device::{Hsa, Vendor, devices};
 pub use gpu::Gpu;
 pub use memory::{DeviceMemory, PinnedMemory};
-pub use queue::{Hidden, Launch, Mark, Queue};
+pub use module::Module;
+pub use queue::Queue;
 pub use runtime::{Error, FaultKind, LIBRARY, LIBRARY_VARIABLE, Lookup, Runtime};

@@ -3,6 +3,7 @@
 use crate::gpu::Gpu;
 use crate::runtime::Error;
 use crate::sys::hsa_amd_memory_pool_t;
+use hostcall_seam::{DeviceAddress, Memory, Pinned};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -89,7 +90,7 @@ impl Gpu {
         let memory = DeviceMemory { gpu: self.clone(), block: Some(block) };
         if !self.runtime().zeroes_memory {
             // SAFETY: the memory is so long, and nobody has it yet.
-            if let Err(failed) = unsafe { self.zero(memory.address(), bytes.max(1)) } {
+            if let Err(failed) = unsafe { self.zero(memory.block().address(), bytes.max(1)) } {
                 if failed.goes_on {
                     // It is written yet: nobody else may get it.
                     std::mem::forget(memory);
@@ -105,20 +106,16 @@ impl DeviceMemory {
     fn block(&self) -> &Block {
         self.block.as_ref().expect("it is there until it is dropped")
     }
+}
 
-    /// Address on the GPU.
-    pub fn address(&self) -> u64 {
-        self.block().address()
+// SAFETY: POOL; zeroed by `Gpu::allocate`, and freed when it is dropped.
+unsafe impl Memory for DeviceMemory {
+    fn address(&self) -> DeviceAddress {
+        DeviceAddress::new(self.block().address())
     }
 
-    /// Returns how many bytes it has.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.block().len()
-    }
-
-    /// Says whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -151,20 +148,20 @@ impl PinnedMemory {
     fn block(&self) -> &Block {
         self.block.as_ref().expect("it is there until it is dropped")
     }
+}
 
-    /// Address on the host, and on the GPU.
-    pub fn start(&self) -> NonNull<u8> {
+// SAFETY: as above; HSA has such memory at the same address on host and GPU, and it is fine-grained.
+unsafe impl Pinned for PinnedMemory {
+    fn address(&self) -> DeviceAddress {
+        DeviceAddress::new(self.block().address())
+    }
+
+    fn host_address(&self) -> NonNull<u8> {
         self.block().start()
     }
 
-    /// Returns how many bytes it has.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.block().len()
-    }
-
-    /// Says whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

@@ -5,6 +5,8 @@ use crate::gpu::Gpu;
 use crate::metadata::{self, Argument, Kind, Metadata};
 use crate::runtime::Error;
 use crate::sys::{self, hsa_code_object_reader_t, hsa_executable_symbol_t, hsa_executable_t};
+use hostcall_seam::{BackendError, DeviceAddress, Kernel, KernelLimits, KernelParameters, Variable};
+use std::any::Any;
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -12,7 +14,10 @@ use std::sync::Arc;
 const STACK_BYTES: u32 = 16 << 10;
 
 /// Loaded code. Unloaded when the last of its functions is dropped too.
-pub struct Module {
+pub struct Module(Arc<Loaded>);
+
+/// What modules and functions share.
+struct Loaded {
     gpu: Arc<Gpu>,
     executable: hsa_executable_t,
     reader: hsa_code_object_reader_t,
@@ -27,7 +32,7 @@ impl Gpu {
     ///
     /// # Errors
     /// What the runtime says, or that the code object is damaged.
-    pub fn load(self: &Arc<Self>, image: Vec<u8>, stack_bytes: Option<usize>) -> Result<Arc<Module>, Error> {
+    pub fn load(self: &Arc<Self>, image: Vec<u8>, stack_bytes: Option<usize>) -> Result<Module, Error> {
         self.check()?;
         let doing = || "loading GPU code".to_owned();
         let metadata = Metadata::read(&image).map_err(|text| Error::own(doing(), text))?;
@@ -37,7 +42,7 @@ impl Gpu {
         };
         let stack_bytes = stack_bytes.map(narrow).transpose()?;
         let (runtime, functions) = (self.runtime(), &self.runtime().functions);
-        let mut module = Module {
+        let mut module = Loaded {
             gpu: self.clone(),
             executable: hsa_executable_t { handle: 0 },
             reader: hsa_code_object_reader_t { handle: 0 },
@@ -81,11 +86,11 @@ impl Gpu {
         // SAFETY: as above.
         let status = unsafe { (functions.hsa_executable_freeze)(module.executable, std::ptr::null()) };
         runtime.check(status, doing)?;
-        Ok(Arc::new(module))
+        Ok(Module(Arc::new(module)))
     }
 }
 
-impl Drop for Module {
+impl Drop for Loaded {
     fn drop(&mut self) {
         let functions = &self.gpu.runtime().functions;
         if self.executable.handle != 0 {
@@ -123,7 +128,7 @@ impl Symbol<'_> {
     }
 }
 
-impl Module {
+impl Loaded {
     fn symbol<'a>(&'a self, name: &'a str) -> Result<Option<Symbol<'a>>, Error> {
         let doing = || format!("looking for {name:?}");
         let text = CString::new(name).map_err(|_| Error::own(doing(), "a name has no zero byte"))?;
@@ -143,34 +148,21 @@ impl Module {
         }
         runtime.check(status, doing).map(|()| Some(Symbol { gpu: &self.gpu, handle, name }))
     }
+}
 
-    /// Returns address and length in bytes of the variable `name`, or `None` when there is none.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    pub fn variable(&self, name: &str) -> Result<Option<(u64, usize)>, Error> {
-        let Some(symbol) = self.symbol(name)? else { return Ok(None) };
-        if symbol.is_kernel()? {
-            return Ok(None);
-        }
-        let address = symbol.property(&attribute::VARIABLE_ADDRESS)?;
-        let bytes = symbol.property(&attribute::VARIABLE_SIZE)?;
-        Ok(Some((address, bytes as usize)))
-    }
-
-    /// Returns the kernel `name`, ready to be launched, or `None` when there is none.
-    ///
-    /// # Errors
-    /// What the runtime says, or that the kernel is none for this GPU's waves.
-    pub fn function(self: &Arc<Self>, name: &str) -> Result<Option<Function>, Error> {
-        let descriptor = format!("{name}.kd");
-        let said = self.metadata.kernels.iter().find(|kernel| kernel.symbol == descriptor);
-        let (Some(symbol), Some(kernel)) = (self.symbol(&descriptor)?, said) else { return Ok(None) };
-        let refused = |text| Err(Error::own(format!("looking for the kernel {name}"), text));
-        if !symbol.is_kernel()? {
+// SAFETY: the runtime keeps code and variables in place while the executable lives, which it does until the value and all of
+// its functions are dropped.
+unsafe impl hostcall_seam::Module for Module {
+    fn kernel(&self, symbol: &str) -> Result<Option<Arc<dyn Kernel>>, BackendError> {
+        let Self(module) = self;
+        let descriptor = format!("{symbol}.kd");
+        let said = module.metadata.kernels.iter().find(|kernel| kernel.symbol == descriptor);
+        let (Some(found), Some(kernel)) = (module.symbol(&descriptor)?, said) else { return Ok(None) };
+        let refused = |text| Err(Error::own(format!("looking for the kernel {symbol}"), text).into());
+        if !found.is_kernel()? {
             return refused("its descriptor is none".to_owned());
         }
-        let wave_size = self.gpu.info().wave_size;
+        let wave_size = module.gpu.info().wave_size;
         if kernel.wave_size != wave_size {
             let built_for = kernel.wave_size;
             return refused(format!(
@@ -179,26 +171,36 @@ impl Module {
                 if wave_size == 64 { "" } else { "-mno-wavefrontsize64 instead of " }
             ));
         }
-        let private_bytes = symbol.property(&attribute::KERNEL_PRIVATE_SEGMENT_SIZE)?;
-        Ok(Some(Function {
-            name: name.to_owned(),
-            object: symbol.property(&attribute::KERNEL_OBJECT)?,
-            group_bytes: symbol.property(&attribute::KERNEL_GROUP_SEGMENT_SIZE)?,
-            private_bytes: match self.stack_bytes {
+        let private_bytes = found.property(&attribute::KERNEL_PRIVATE_SEGMENT_SIZE)?;
+        Ok(Some(Arc::new(Function {
+            name: symbol.to_owned(),
+            object: found.property(&attribute::KERNEL_OBJECT)?,
+            group_bytes: found.property(&attribute::KERNEL_GROUP_SEGMENT_SIZE)?,
+            private_bytes: match module.stack_bytes {
                 // Before version 5 nothing says that the compiler could not know.
                 Some(bytes) if private_bytes > 0 || kernel.uses_dynamic_stack => private_bytes.max(bytes),
                 None if kernel.uses_dynamic_stack => private_bytes.max(STACK_BYTES),
                 _ => private_bytes,
             },
             said: kernel.clone(),
-            module: self.clone(),
-        }))
+            module: module.clone(),
+        })))
+    }
+
+    fn variable(&self, symbol: &str) -> Result<Option<Variable>, BackendError> {
+        let Some(symbol) = self.0.symbol(symbol)? else { return Ok(None) };
+        if symbol.is_kernel()? {
+            return Ok(None);
+        }
+        let address = DeviceAddress::new(symbol.property(&attribute::VARIABLE_ADDRESS)?);
+        let bytes = symbol.property(&attribute::VARIABLE_SIZE)? as usize;
+        Ok(Some(Variable { address, bytes }))
     }
 }
 
 /// A kernel of a module.
-pub struct Function {
-    module: Arc<Module>,
+pub(crate) struct Function {
+    module: Arc<Loaded>,
     name: String,
     object: u64,
     group_bytes: u32,
@@ -207,19 +209,18 @@ pub struct Function {
 }
 
 impl Function {
-    /// The GPU that it is loaded on.
-    pub fn gpu(&self) -> &Arc<Gpu> {
-        &self.module.gpu
+    /// The function that is dispatched, if it is this GPU's.
+    pub fn of<'a>(kernel: &'a Arc<dyn Kernel>, gpu: &Arc<Gpu>) -> Result<&'a Self, BackendError> {
+        let kernel: &dyn Any = &**kernel;
+        match kernel.downcast_ref::<Self>() {
+            Some(function) if Arc::ptr_eq(&function.module.gpu, gpu) => Ok(function),
+            _ => Err(BackendError::Refused("the kernel is another device's".into())),
+        }
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Vector registers that each lane needs.
-    pub fn registers(&self) -> u32 {
-        self.said.vector_registers.max(self.said.accumulation_registers)
     }
 
     /// Bytes of scratch that each lane has.
@@ -234,64 +235,56 @@ impl Function {
 
     /// Most lanes that a workgroup can have.
     pub fn max_lanes(&self) -> u32 {
-        self.said.max_lanes.min(self.gpu().info().workgroup_lanes)
+        self.said.max_lanes.min(self.module.gpu.info().workgroup_lanes)
     }
 
-    /// Most bytes of local memory that a launch can ask for.
-    pub fn max_dynamic_group_bytes(&self) -> u32 {
-        self.gpu().info().workgroup_bytes.saturating_sub(self.group_bytes)
-    }
-
-    pub(crate) fn object(&self) -> u64 {
+    pub fn object(&self) -> u64 {
         self.object
     }
 
-    pub(crate) fn kernarg_bytes(&self) -> u32 {
+    pub fn kernarg_bytes(&self) -> u32 {
         self.said.kernarg_bytes
-    }
-
-    /// Bytes of each argument of its own.
-    pub fn argument_bytes(&self) -> impl Iterator<Item = u32> {
-        self.own_arguments().map(|argument| argument.bytes)
-    }
-
-    /// Returns the place of the first argument of its own that no bytes of the host's can be, and in words what it is.
-    pub fn special_argument(&self) -> Option<(usize, &'static str)> {
-        self.own_arguments().enumerate().find_map(|(place, argument)| match argument.kind {
-            Kind::Special(what) => Some((place, what)),
-            _ => None,
-        })
-    }
-
-    /// Returns the only lanes in x, y and z that a workgroup can have, if its source says which.
-    pub fn required_lanes(&self) -> Option<[u32; 3]> {
-        self.said.required_lanes
-    }
-
-    /// Says whether it takes the address of a hostcall buffer.
-    pub fn takes_hostcall_buffer(&self) -> bool {
-        self.takes(Kind::HostcallBuffer)
-    }
-
-    /// Says whether it takes the address of a heap's state.
-    pub fn takes_heap(&self) -> bool {
-        self.takes(Kind::Heap)
-    }
-
-    /// Says whether it takes the address of a buffer to print to, or may without saying so.
-    pub fn takes_printf_buffer(&self) -> bool {
-        self.module.metadata.has_printf_buffer || self.takes(Kind::PrintfBuffer)
     }
 
     fn takes(&self, kind: Kind) -> bool {
         self.hidden_arguments().any(|argument| argument.kind == kind)
     }
 
-    pub(crate) fn own_arguments(&self) -> impl Iterator<Item = &Argument> {
+    pub fn own_arguments(&self) -> impl Iterator<Item = &Argument> {
         self.said.arguments.iter().filter(|argument| argument.kind.is_own())
     }
 
-    pub(crate) fn hidden_arguments(&self) -> impl Iterator<Item = &Argument> {
+    pub fn hidden_arguments(&self) -> impl Iterator<Item = &Argument> {
         self.said.arguments.iter().filter(|argument| !argument.kind.is_own())
+    }
+}
+
+// SAFETY: a function keeps its module.
+unsafe impl Kernel for Function {
+    fn limits(&self) -> KernelLimits {
+        let workgroup_bytes = self.module.gpu.info().workgroup_bytes;
+        KernelLimits {
+            registers: Some(self.said.vector_registers.max(self.said.accumulation_registers)),
+            stack_bytes: self.private_bytes,
+            workgroup_bytes: self.group_bytes,
+            max_lanes: self.max_lanes(),
+            max_dynamic_workgroup_bytes: workgroup_bytes.saturating_sub(self.group_bytes),
+        }
+    }
+
+    fn parameters(&self) -> Option<KernelParameters> {
+        let special = |(place, argument): (usize, &Argument)| match argument.kind {
+            Kind::Special(what) => Some((place, what)),
+            _ => None,
+        };
+        Some(KernelParameters {
+            bytes: self.own_arguments().map(|argument| argument.bytes).collect(),
+            takes_hostcall_buffer: self.takes(Kind::HostcallBuffer),
+            takes_heap: self.takes(Kind::Heap),
+            // Or it may without saying so.
+            takes_printf_buffer: self.module.metadata.has_printf_buffer || self.takes(Kind::PrintfBuffer),
+            special: self.own_arguments().enumerate().find_map(special),
+            workgroup: self.said.required_lanes,
+        })
     }
 }

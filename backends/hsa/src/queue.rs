@@ -1,57 +1,23 @@
 //! Queues, which do one operation after the other.
 
-use crate::code::Function;
 use crate::copies::{Copy, CopyInOrder, Side};
 use crate::gpu::{Gpu, lock};
 use crate::kernarg;
 use crate::memory::PinnedMemory;
+use crate::module::Function;
 use crate::packet::Packet;
 use crate::ring::{Kept, OwnedSignal, Ring};
 use crate::runtime::{Error, FaultKind};
 use crate::signal::Watched;
 use crate::sys::{self, hsa_amd_profiling_dispatch_time_t, hsa_kernel_dispatch_packet_t};
+use hostcall_seam::{BackendError, DeviceAddress, Dispatch, Mark, Pinned, Running};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::Builder;
-
-/// A launch of a kernel.
-#[derive(Clone, Copy)]
-pub struct Launch<'a> {
-    /// The kernel.
-    pub function: &'a Arc<Function>,
-    /// Workgroups in x, y and z.
-    pub workgroups: [u32; 3],
-    /// Lanes of a workgroup in x, y and z.
-    pub lanes: [u32; 3],
-    /// Bytes of local memory of a workgroup besides what the kernel declares.
-    pub group_bytes: u32,
-    /// The kernel's own arguments, each as its bytes.
-    pub arguments: &'a [&'a [u8]],
-    /// Whether the kernel takes the address of each argument's bytes, which are kept until it has ended.
-    pub by_address: bool,
-    /// What the kernel finds in hidden arguments.
-    pub hidden: Hidden,
-}
-
-/// Addresses of what kernels that were linked with ROCm's device libraries share with the host, 0 where there is nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hidden {
-    /// A buffer by which they call the host.
-    pub hostcall_buffer: u64,
-    /// The state of their heap.
-    pub heap: u64,
-}
-
-impl Launch<'_> {
-    /// Dimensions of the grid: those behind the last one that has more than one lane are none.
-    pub(crate) fn dimensions(&self) -> u16 {
-        let large = |axis: &usize| self.workgroups[*axis] > 1 || self.lanes[*axis] > 1;
-        [2, 1].iter().find(|axis| large(axis)).map_or(1, |axis| *axis as u16 + 1)
-    }
-}
 
 /// What a queue and its GPU know.
 pub(crate) struct QueueState {
@@ -168,53 +134,6 @@ impl Queue {
         Ok(())
     }
 
-    /// Launches a kernel. The arguments are copied.
-    ///
-    /// # Errors
-    /// When the kernel takes more arguments, there is no room, or a kernel failed before.
-    ///
-    /// # Safety
-    /// The arguments are those that the kernel takes, and what they refer to is the kernel's to use until it has ended.
-    pub unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), Error> {
-        let function = launch.function;
-        let refused = |text: &str| Error::own(format!("launching the kernel {}", function.name()), text);
-        let mut grid = [0; 3];
-        for (axis, lanes) in grid.iter_mut().enumerate() {
-            let product = launch.workgroups[axis].checked_mul(launch.lanes[axis]);
-            *lanes =
-                product.filter(|lanes| *lanes > 0).ok_or_else(|| refused("the grid has no such size"))?;
-        }
-        let lanes = launch.lanes.iter().try_fold(1u32, |product, lanes| product.checked_mul(*lanes));
-        if lanes.is_none_or(|lanes| lanes > function.max_lanes()) {
-            return Err(refused("the workgroups are too large for it"));
-        }
-        let group_bytes = function.group_bytes().saturating_add(launch.group_bytes);
-        self.submit(1, |ring, packets, kept, _| {
-            let launch = Launch { group_bytes, ..*launch };
-            let segment = kernarg::fill(&self.gpu, function, &launch, ring.address())?;
-            packets.push(Packet::dispatch(hsa_kernel_dispatch_packet_t {
-                header: 0,
-                setup: launch.dimensions() << sys::HSA_KERNEL_DISPATCH_PACKET_SETUP_DIMENSIONS,
-                workgroup_size_x: launch.lanes[0] as u16,
-                workgroup_size_y: launch.lanes[1] as u16,
-                workgroup_size_z: launch.lanes[2] as u16,
-                reserved0: 0,
-                grid_size_x: grid[0],
-                grid_size_y: grid[1],
-                grid_size_z: grid[2],
-                private_segment_size: function.private_bytes(),
-                group_segment_size: group_bytes,
-                kernel_object: function.object(),
-                kernarg_address: segment.start().as_ptr().cast(),
-                reserved2: 0,
-                completion_signal: ring.done().handle,
-            }));
-            kept.segment = Some(segment);
-            kept.function = Some(function.clone());
-            Ok(())
-        })
-    }
-
     /// Copies when everything before has ended.
     ///
     /// # Safety
@@ -256,98 +175,27 @@ impl Queue {
         })
     }
 
-    /// Copies from pinned memory of the host to memory of the GPU.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    ///
-    /// # Safety
-    /// Both sides have so many bytes until the copy has ended, and nobody writes the source or accesses the target
-    /// meanwhile.
-    pub unsafe fn write(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), Error> {
-        let from = Side::Host(from.expose_provenance() as u64);
-        // SAFETY: by the caller's promise.
-        unsafe { self.copy_in_order(Copy::once(Side::Gpu(to), from, bytes), None) }
-    }
-
-    /// Copies from memory of the GPU to pinned memory of the host.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    ///
-    /// # Safety
-    /// As for [`Queue::write`].
-    pub unsafe fn read(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), Error> {
-        let to = Side::Host(to.expose_provenance() as u64);
-        // SAFETY: by the caller's promise.
-        unsafe { self.copy_in_order(Copy::once(to, Side::Gpu(from), bytes), None) }
-    }
-
-    /// Copies within the GPU's memory.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    ///
-    /// # Safety
-    /// As for [`Queue::write`].
-    pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
-        // SAFETY: by the caller's promise.
-        unsafe { self.copy_in_order(Copy::once(Side::Gpu(to), Side::Gpu(from), bytes), None) }
-    }
-
-    /// Writes `count` times the bytes of `pattern`, of which there are 1, 2 or 4, to `to`, a multiple of their number.
-    ///
-    /// # Errors
-    /// When there is no such pattern, or a kernel failed before.
-    ///
-    /// # Safety
-    /// As for [`Queue::write`].
-    pub unsafe fn fill(&self, to: u64, pattern: &[u8], count: usize) -> Result<(), Error> {
-        if !matches!(pattern.len(), 1 | 2 | 4) {
-            return Err(Error::own("filling memory", "a pattern has 1, 2 or 4 bytes"));
-        }
-        let Some(bytes) = pattern.len().checked_mul(count) else {
-            return Err(Error::own("filling memory", "no memory has so many bytes"));
-        };
-        if pattern.iter().all(|byte| *byte == 0) {
-            // SAFETY: by the caller's promise.
-            return unsafe { self.copy_in_order(self.gpu.zeroing(to, bytes), None) };
-        }
-        // SAFETY: by the caller's promise.
-        unsafe { self.fill_with(to, pattern, bytes) }
-    }
-
     /// Fills with a pattern through a block of pinned memory, which is kept until then.
     ///
     /// # Safety
-    /// As for [`Queue::write`].
+    /// As for [`hostcall_seam::Queue::write`].
     unsafe fn fill_with(&self, to: u64, pattern: &[u8], bytes: usize) -> Result<(), Error> {
         const MOST_BYTES: usize = 1 << 20;
         let block = self.gpu.pin(bytes.min(MOST_BYTES))?;
         for at in (0..block.len()).step_by(pattern.len()) {
             // SAFETY: the block's length is a multiple of the pattern's, and nobody else has the block.
             unsafe {
-                block.start().add(at).as_ptr().copy_from_nonoverlapping(pattern.as_ptr(), pattern.len())
+                block
+                    .host_address()
+                    .add(at)
+                    .as_ptr()
+                    .copy_from_nonoverlapping(pattern.as_ptr(), pattern.len())
             };
         }
-        let from = Side::Host(block.start().addr().get() as u64);
+        let from = Side::Host(block.host_address().addr().get() as u64);
         let copy = Copy { to: Side::Gpu(to), from, bytes, source_bytes: block.len() };
         // SAFETY: by the caller's promise; the block is kept until the copy has ended.
         unsafe { self.copy_in_order(copy, Some(block)) }
-    }
-
-    /// Lets [`Queue::completed`] return `value`, which grows, once everything so far has ended. It takes no packet: each
-    /// operation's last one counts.
-    pub fn signal(&self, value: u64) {
-        let Some(ring) = self.state.ring.get() else {
-            self.state.reached.fetch_max(value, Ordering::Release);
-            return;
-        };
-        // One lock for both, so that the values of two threads stand in the order of their operations.
-        let mut signalled = lock(&self.state.signalled);
-        signalled.push_back((ring.submitted(), value));
-        drop(signalled);
-        self.advance(ring);
     }
 
     /// Takes what was reached off the values that were signalled.
@@ -360,9 +208,102 @@ impl Queue {
         }
         self.state.seen.fetch_max(ended, Ordering::Relaxed);
     }
+}
 
-    /// Returns the last value that was signalled and reached, from 0. Costs a load while nothing ends.
-    pub fn completed(&self) -> u64 {
+// SAFETY: 1. every packet has the barrier bit and fences of the system's scope, and copies have packets before and behind
+// them; 2. the signal that counts operations is changed by their last packets; 3. after a failure the GPU's queues are ended,
+// and every function says why.
+unsafe impl hostcall_seam::Queue for Queue {
+    unsafe fn dispatch(&self, launch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
+        let function = Function::of(launch.kernel, &self.gpu)?;
+        let refused = |text: &str| Error::own(format!("launching the kernel {}", function.name()), text);
+        let mut grid = [0; 3];
+        for (axis, lanes) in grid.iter_mut().enumerate() {
+            let product = launch.workgroups[axis].checked_mul(launch.lanes[axis]);
+            *lanes =
+                product.filter(|lanes| *lanes > 0).ok_or_else(|| refused("the grid has no such size"))?;
+        }
+        let lanes = launch.lanes.iter().try_fold(1u32, |product, lanes| product.checked_mul(*lanes));
+        if lanes.is_none_or(|lanes| lanes > function.max_lanes()) {
+            return Err(refused("the workgroups are too large for it").into());
+        }
+        let group_bytes = function.group_bytes().saturating_add(launch.workgroup_bytes);
+        self.submit(1, |ring, packets, kept, _| {
+            let segment = kernarg::fill(&self.gpu, function, launch, ring.address())?;
+            packets.push(Packet::dispatch(hsa_kernel_dispatch_packet_t {
+                header: 0,
+                setup: kernarg::dimensions(launch) << sys::HSA_KERNEL_DISPATCH_PACKET_SETUP_DIMENSIONS,
+                workgroup_size_x: launch.lanes[0] as u16,
+                workgroup_size_y: launch.lanes[1] as u16,
+                workgroup_size_z: launch.lanes[2] as u16,
+                reserved0: 0,
+                grid_size_x: grid[0],
+                grid_size_y: grid[1],
+                grid_size_z: grid[2],
+                private_segment_size: function.private_bytes(),
+                group_segment_size: group_bytes,
+                kernel_object: function.object(),
+                kernarg_address: segment.start().as_ptr().cast(),
+                reserved2: 0,
+                completion_signal: ring.done().handle,
+            }));
+            kept.segment = Some(segment);
+            kept.kernel = Some(launch.kernel.clone());
+            Ok(())
+        })?;
+        Ok(None)
+    }
+
+    unsafe fn write(&self, to: DeviceAddress, from: *const u8, bytes: usize) -> Result<(), BackendError> {
+        let from = Side::Host(from.expose_provenance() as u64);
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.copy_in_order(Copy::once(Side::Gpu(to.get()), from, bytes), None) }?)
+    }
+
+    unsafe fn read(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        let to = Side::Host(to.expose_provenance() as u64);
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.copy_in_order(Copy::once(to, Side::Gpu(from.get()), bytes), None) }?)
+    }
+
+    unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        let (to, from) = (Side::Gpu(to.get()), Side::Gpu(from.get()));
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.copy_in_order(Copy::once(to, from, bytes), None) }?)
+    }
+
+    unsafe fn fill(&self, to: DeviceAddress, pattern: &[u8], count: usize) -> Result<(), BackendError> {
+        if !matches!(pattern.len(), 1 | 2 | 4) {
+            return Err(Error::own("filling memory", "a pattern has 1, 2 or 4 bytes").into());
+        }
+        let Some(bytes) = pattern.len().checked_mul(count) else {
+            return Err(Error::own("filling memory", "no memory has so many bytes").into());
+        };
+        // SAFETY: by the caller's promise.
+        let filled = unsafe {
+            match pattern.iter().all(|byte| *byte == 0) {
+                true => self.copy_in_order(self.gpu.zeroing(to.get(), bytes), None),
+                false => self.fill_with(to.get(), pattern, bytes),
+            }
+        };
+        Ok(filled?)
+    }
+
+    /// It takes no packet: each operation's last one counts.
+    fn signal(&self, value: u64) -> Result<(), BackendError> {
+        let Some(ring) = self.state.ring.get() else {
+            self.state.reached.fetch_max(value, Ordering::Release);
+            return Ok(());
+        };
+        // One lock for both, so that the values of two threads stand in the order of their operations.
+        let mut signalled = lock(&self.state.signalled);
+        signalled.push_back((ring.submitted(), value));
+        drop(signalled);
+        self.advance(ring);
+        Ok(())
+    }
+
+    fn completed(&self) -> u64 {
         if let Some(ring) = self.state.ring.get()
             && ring.ended() != self.state.seen.load(Ordering::Relaxed)
         {
@@ -371,19 +312,15 @@ impl Queue {
         self.state.reached.load(Ordering::Acquire)
     }
 
-    /// Asks whether the GPU failed.
-    ///
-    /// # Errors
-    /// The failure.
-    pub fn check(&self) -> Result<(), Error> {
-        self.gpu.check()
+    fn calls_progress(&self) -> bool {
+        false
     }
 
-    /// Puts a mark, which tells its time.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
-    pub fn mark(&self) -> Result<Mark, Error> {
+    fn check(&self) -> Result<(), BackendError> {
+        Ok(self.gpu.check()?)
+    }
+
+    fn mark(&self) -> Result<Arc<dyn Mark>, BackendError> {
         let signal = self.gpu.take_signal(Watched::ByValue, 1)?;
         let signal = Arc::new(OwnedSignal { gpu: self.gpu.clone(), signal });
         self.submit(2, |ring, packets, kept, _| {
@@ -392,7 +329,7 @@ impl Queue {
             kept.mark = Some(signal.clone());
             Ok(())
         })?;
-        Ok(Mark { signal })
+        Ok(Arc::new(TimedSignal { signal }))
     }
 }
 
@@ -408,30 +345,16 @@ impl Drop for Queue {
 }
 
 /// A point in a queue whose time is taken.
-pub struct Mark {
+struct TimedSignal {
     signal: Arc<OwnedSignal>,
 }
 
-impl Mark {
+impl TimedSignal {
     fn is_done(&self) -> Result<bool, Error> {
         match self.signal.signal.load() {
             0 => Ok(true),
             _ => self.signal.gpu.check().map(|()| false),
         }
-    }
-
-    /// Returns the nanoseconds since `earlier`; `None` while one of them is not done, or when it is another GPU's.
-    ///
-    /// # Errors
-    /// When a kernel failed, or the runtime does not tell times.
-    pub fn elapsed_ns_since(&self, earlier: &Self) -> Result<Option<u64>, Error> {
-        let same = Arc::ptr_eq(&self.signal.gpu, &earlier.signal.gpu);
-        if !same || !earlier.is_done()? || !self.is_done()? {
-            return Ok(None);
-        }
-        let ticks = self.ended()?.saturating_sub(earlier.ended()?);
-        let hertz = self.signal.gpu.runtime().timestamp_hertz()?;
-        Ok(Some((u128::from(ticks) * 1_000_000_000 / u128::from(hertz.max(1))) as u64))
     }
 
     /// When it was done, in ticks of the system's clock.
@@ -447,5 +370,18 @@ impl Mark {
             )
         };
         gpu.runtime().check(status, || "asking for an event's time".into()).map(|()| times.end)
+    }
+}
+
+impl Mark for TimedSignal {
+    fn elapsed_ns_since(&self, earlier: &dyn Mark) -> Result<Option<u64>, BackendError> {
+        let Some(earlier) = (earlier as &dyn Any).downcast_ref::<Self>() else { return Ok(None) };
+        let same = Arc::ptr_eq(&self.signal.gpu, &earlier.signal.gpu);
+        if !same || !earlier.is_done()? || !self.is_done()? {
+            return Ok(None);
+        }
+        let ticks = self.ended()?.saturating_sub(earlier.ended()?);
+        let hertz = self.signal.gpu.runtime().timestamp_hertz()?;
+        Ok(Some((u128::from(ticks) * 1_000_000_000 / u128::from(hertz.max(1))) as u64))
     }
 }

@@ -6,16 +6,18 @@
 //! Kernels reach the queue's record and the signal. So the record is read once, when the queue is made
 //! (invariant RECORD), and a count that cannot be is a fault of the GPU.
 
-use crate::code::Function;
 use crate::copies::CopyInOrder;
 use crate::faults::{Faults, queue_failed};
 use crate::gpu::{Gpu, lock};
 use crate::kernarg::Segment;
 use crate::memory::PinnedMemory;
+use crate::module::Function;
 use crate::packet::{PACKET_BYTES, Packet};
 use crate::runtime::{Error, FaultKind};
 use crate::signal::{Signal, Watched};
 use crate::sys::{self, hsa_queue_t, hsa_signal_t};
+use hostcall_seam::Kernel;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -27,7 +29,7 @@ const PACKETS: u32 = 1024;
 /// What an operation in flight keeps.
 #[derive(Default)]
 pub(crate) struct Kept {
-    pub function: Option<Arc<Function>>,
+    pub kernel: Option<Arc<dyn Kernel>>,
     pub segment: Option<Segment>,
     pub signals: Vec<Signal>,
     pub memory: Option<PinnedMemory>,
@@ -244,7 +246,8 @@ impl Ring {
         let ended = self.ended();
         let mut left = state.in_flight.iter().filter(|(operation, _)| *operation > ended);
         let (_, kept) = left.next()?;
-        Some(kept.function.as_ref()?.name().to_owned())
+        let kernel: &dyn Any = &**kept.kernel.as_ref()?;
+        Some(kernel.downcast_ref::<Function>()?.name().to_owned())
     }
 
     /// Ends the ring, and what runs of it. What its operations kept is dropped, but for their signals: a handler may be

@@ -4,6 +4,7 @@ use crate::agent::{self, GpuInfo};
 use crate::faults;
 use crate::gpu::Gpu;
 use crate::sys::{self, Functions, hsa_status_t};
+use hostcall_seam::{BackendError, DeviceFault, DeviceFaultKind};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString, c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,6 +69,32 @@ impl Error {
         // The second one is for more than a pool has at all.
         [sys::HSA_STATUS_ERROR_OUT_OF_RESOURCES, sys::HSA_STATUS_ERROR_INVALID_ALLOCATION]
             .contains(&self.status)
+    }
+}
+
+impl From<Error> for BackendError {
+    fn from(error: Error) -> Self {
+        let mut reason = error.to_string();
+        let kind = match error.fault {
+            None => return BackendError::Driver(reason),
+            Some(FaultKind::Memory) => DeviceFaultKind::Memory,
+            Some(FaultKind::Aperture) => {
+                reason += "; where it is a stack that is too small, raise the device's `stack_bytes` (`--stack` of \
+                           `hostcall run`)";
+                DeviceFaultKind::Memory
+            }
+            Some(FaultKind::Instruction) => DeviceFaultKind::Instruction,
+            Some(FaultKind::Other) => DeviceFaultKind::Device,
+        };
+        BackendError::Fault { fault: DeviceFault { kind, reason }, is_final: true }
+    }
+}
+
+/// Turns the runtime's refusal of memory into an error that names the bytes.
+pub(crate) fn no_memory(what: &'static str, bytes: usize) -> impl FnOnce(Error) -> BackendError {
+    move |error| match error.is_out_of_memory() {
+        true => BackendError::NoMemory { what, bytes, reason: error.to_string() },
+        false => error.into(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! A GPU by the contained software runtime, with kernels that clang compiles: orders, copies, marks, arguments, faults.
 
-use hostcall_hsa::{
-    DeviceMemory, FaultKind, Function, Gpu, Hidden, LIBRARY_VARIABLE, Launch, Module, PinnedMemory, Queue,
-    Runtime,
+use hostcall_hsa::{DeviceMemory, Gpu, LIBRARY_VARIABLE, Module, PinnedMemory, Queue, Runtime};
+use hostcall_seam::{
+    BackendError, DeviceFaultKind, Dispatch, HiddenParameters, Hooks, Kernel, Memory, Module as _, Pinned,
+    Queue as _,
 };
 use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};
@@ -45,28 +46,69 @@ fn image(version: u32) -> Vec<u8> {
     image
 }
 
-fn load(gpu: &Arc<Gpu>) -> Arc<Module> {
+fn load(gpu: &Arc<Gpu>) -> Module {
     gpu.load(image(5), None).unwrap()
 }
 
-fn function(module: &Arc<Module>, name: &str) -> Arc<Function> {
-    Arc::new(module.function(name).unwrap().expect("the kernel is there"))
+fn kernel(module: &Module, name: &str) -> Arc<dyn Kernel> {
+    module.kernel(name).unwrap().expect("the kernel is there")
 }
 
-/// A launch of a kernel with these arguments.
-fn launch_of<'a>(
-    function: &'a Arc<Function>,
+struct NoHooks;
+
+impl Hooks for NoHooks {
+    fn notify(&self) {}
+    fn failed(&self, _: u64) {}
+}
+
+/// Launches a kernel with these arguments, which the tests give as the kernels take them, or the device refuses them.
+fn try_launch(
+    queue: &Queue,
+    kernel: &Arc<dyn Kernel>,
     (workgroups, lanes): ([u32; 3], [u32; 3]),
-    arguments: &'a [&'a [u8]],
-) -> Launch<'a> {
-    let hidden = Hidden::default();
-    Launch { function, workgroups, lanes, group_bytes: 0, arguments, by_address: false, hidden }
+    parameters: &[&[u8]],
+    by_address: bool,
+) -> Result<(), BackendError> {
+    let hooks: Arc<dyn Hooks> = Arc::new(NoHooks);
+    let (name, workgroup_bytes, hidden, token) = ("kernel", 0, HiddenParameters::default(), 0);
+    let hooks = &hooks;
+    let dispatch = Dispatch {
+        kernel,
+        name,
+        workgroups,
+        lanes,
+        workgroup_bytes,
+        parameters,
+        by_address,
+        hidden,
+        token,
+        hooks,
+    };
+    // SAFETY: as said above.
+    unsafe { queue.dispatch(&dispatch) }.map(drop)
 }
 
 /// Launches a kernel with these arguments.
-fn launch(queue: &Queue, function: &Arc<Function>, sizes: ([u32; 3], [u32; 3]), arguments: &[&[u8]]) {
-    // SAFETY: tests give the arguments that the kernels take.
-    unsafe { queue.launch(&launch_of(function, sizes, arguments)) }.unwrap();
+fn launch(queue: &Queue, kernel: &Arc<dyn Kernel>, sizes: ([u32; 3], [u32; 3]), arguments: &[&[u8]]) {
+    try_launch(queue, kernel, sizes, arguments, false).unwrap();
+}
+
+/// The kind of a fault after which the GPU does nothing more.
+fn final_fault(error: &BackendError) -> DeviceFaultKind {
+    match error {
+        BackendError::Fault { fault, is_final: true } => fault.kind,
+        other => panic!("no final fault: {other}"),
+    }
+}
+
+/// Where memory begins, as an argument.
+fn address_of(memory: &DeviceMemory) -> [u8; 8] {
+    memory.address().get().to_le_bytes()
+}
+
+/// Where pinned memory begins, as an argument.
+fn address(memory: &PinnedMemory) -> [u8; 8] {
+    Pinned::address(memory).get().to_le_bytes()
 }
 
 const ONE: ([u32; 3], [u32; 3]) = ([1, 1, 1], [1, 1, 1]);
@@ -81,8 +123,8 @@ fn wait_while(problem: &str, holds: impl Fn() -> bool) {
 }
 
 /// Waits until everything so far has ended.
-fn finish(queue: &Queue, value: u64) -> Result<(), hostcall_hsa::Error> {
-    queue.signal(value);
+fn finish(queue: &Queue, value: u64) -> Result<(), BackendError> {
+    queue.signal(value)?;
     let start = Instant::now();
     while queue.completed() < value {
         queue.check()?;
@@ -95,45 +137,40 @@ fn finish(queue: &Queue, value: u64) -> Result<(), hostcall_hsa::Error> {
 fn values(memory: &DeviceMemory, gpu: &Gpu) -> Vec<u64> {
     let mut bytes = vec![0; memory.len()];
     // SAFETY: the memory has so many bytes.
-    unsafe { gpu.read(memory.address(), &mut bytes) }.unwrap();
+    unsafe { gpu.read(memory.address().get(), &mut bytes) }.unwrap();
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
 /// A number of pinned memory.
 fn word(memory: &PinnedMemory) -> &AtomicU64 {
     // SAFETY: the memory is large enough and aligned; host and kernels access it atomically.
-    unsafe { AtomicU64::from_ptr(memory.start().as_ptr().cast()) }
+    unsafe { AtomicU64::from_ptr(memory.host_address().as_ptr().cast()) }
 }
 
 #[test]
 fn operations_follow_each_other() {
     let gpu = open();
     let (module, queue) = (load(&gpu), gpu.queue());
-    let multiply = function(&module, "multiply");
+    let multiply = kernel(&module, "multiply");
     let (memory, copied) = (gpu.allocate(8 * 100).unwrap(), gpu.allocate(8 * 100).unwrap());
     assert_eq!(values(&memory, &gpu), [0; 100]);
     let (from, to) = (gpu.pin(800).unwrap(), gpu.pin(800).unwrap());
     for round in 1..=20u64 {
         // SAFETY: the block is this long, and nothing of the queue is left that uses it.
-        unsafe { from.start().cast::<[u64; 100]>().write(std::array::from_fn(|at| at as u64)) };
+        unsafe { from.host_address().cast::<[u64; 100]>().write(std::array::from_fn(|at| at as u64)) };
         // SAFETY: all of it is kept until the queue has ended, and nobody else has it.
         unsafe {
-            queue.write(memory.address(), from.start().as_ptr(), 800).unwrap();
-            let (address, factor) = (memory.address().to_le_bytes(), 3u32.to_le_bytes());
+            queue.write(memory.address(), from.host_address().as_ptr(), 800).unwrap();
+            let (address, factor) = (address_of(&memory), 3u32.to_le_bytes());
             launch(&queue, &multiply, ([2, 1, 1], [50, 1, 1]), &[&address, &factor, &[7]]);
             queue.copy(copied.address(), memory.address(), 800).unwrap();
             queue.fill(memory.address(), &[0xab, 0xcd], 400).unwrap();
-            launch(
-                &queue,
-                &multiply,
-                ([2, 1, 1], [50, 1, 1]),
-                &[&copied.address().to_le_bytes(), &factor, &[1]],
-            );
-            queue.read(to.start().as_ptr(), copied.address(), 800).unwrap();
+            launch(&queue, &multiply, ([2, 1, 1], [50, 1, 1]), &[&address_of(&copied), &factor, &[1]]);
+            queue.read(to.host_address().as_ptr(), copied.address(), 800).unwrap();
         }
         finish(&queue, round).unwrap();
         // SAFETY: the block is this long, and the copy has ended.
-        let read = unsafe { to.start().cast::<[u64; 100]>().read() };
+        let read = unsafe { to.host_address().cast::<[u64; 100]>().read() };
         assert_eq!(read, std::array::from_fn(|at| (at as u64 * 3 + 7) * 3 + 1));
         assert_eq!(values(&memory, &gpu), [0xcdab_cdab_cdab_cdab; 100]);
     }
@@ -145,9 +182,9 @@ fn a_gpu_ends_with_its_last_user() {
     let gpu = open();
     let end = Arc::downgrade(&gpu);
     let memory = gpu.allocate(8).unwrap();
-    let kernel = function(&load(&gpu), "write_to");
+    let kernel = kernel(&load(&gpu), "write_to");
     let kept: [&dyn Fn(&Queue); 3] = [
-        &|queue| launch(queue, &kernel, ONE, &[&memory.address().to_le_bytes()]),
+        &|queue| launch(queue, &kernel, ONE, &[&address_of(&memory)]),
         // SAFETY: the memory has as many bytes.
         &|queue| unsafe { queue.fill(memory.address(), &[1, 2], 4) }.unwrap(),
         &|queue| drop(queue.mark().unwrap()),
@@ -171,8 +208,7 @@ fn a_gpu_ends_with_the_last_kernel() {
     let end = Arc::downgrade(&gpu);
     let module = load(&gpu);
     let (flag, done) = (gpu.pin(8).unwrap(), gpu.pin(8).unwrap());
-    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
-    let wait_for = function(&module, "wait_for");
+    let wait_for = kernel(&module, "wait_for");
     let queue = gpu.queue();
     launch(&queue, &wait_for, ONE, &[&address(&flag), &address(&done)]);
     drop((queue, wait_for, module, gpu));
@@ -208,18 +244,18 @@ fn kernels_see_their_arguments_and_sizes_in_all_versions() {
         let module = gpu.load(image(version), None).unwrap();
         let queue = gpu.queue();
         let memory = gpu.allocate(40).unwrap();
-        let arguments = [memory.address().to_le_bytes(), 77u64.to_le_bytes()];
+        let arguments = [address_of(&memory), 77u64.to_le_bytes()];
         let arguments = arguments.each_ref().map(|argument| &argument[..]);
-        launch(&queue, &function(&module, "sizes"), ([3, 2, 1], [16, 4, 1]), &arguments);
+        launch(&queue, &kernel(&module, "sizes"), ([3, 2, 1], [16, 4, 1]), &arguments);
         finish(&queue, 1).unwrap();
         assert_eq!(values(&memory, &gpu), [16, 4, 48, 8, 77], "version {version}");
-        let (address, bytes) = module.variable("variable").unwrap().unwrap();
-        let mut value = vec![0; bytes];
+        let variable = module.variable("variable").unwrap().unwrap();
+        let mut value = vec![0; variable.bytes];
         // SAFETY: the variable lies there.
-        unsafe { gpu.read(address, &mut value) }.unwrap();
+        unsafe { gpu.read(variable.address.get(), &mut value) }.unwrap();
         assert_eq!(value, 42u64.to_le_bytes());
         assert!(module.variable("multiply.kd").unwrap().is_none());
-        assert!(module.function("nothing").unwrap().is_none());
+        assert!(module.kernel("nothing").unwrap().is_none());
     }
 }
 
@@ -227,26 +263,15 @@ fn kernels_see_their_arguments_and_sizes_in_all_versions() {
 fn arguments_by_address_are_kept() {
     let gpu = open();
     let (module, queue) = (load(&gpu), gpu.queue());
-    let function = function(&module, "by_address");
+    let kernel = kernel(&module, "by_address");
     let memory = gpu.allocate(8 * 600).unwrap();
     for at in 0..600u64 {
-        let to = memory.address() + at * 8;
+        let to = memory.address().get() + at * 8;
         // Longer than what a segment's slot has, now and then.
         let mut value = vec![0; if at % 100 == 0 { 5000 } else { 8 }];
         value[..8].copy_from_slice(&at.to_le_bytes());
         let arguments = [&to.to_le_bytes()[..], &value];
-        let (workgroups, lanes) = ONE;
-        let launch = Launch {
-            function: &function,
-            workgroups,
-            lanes,
-            group_bytes: 0,
-            arguments: &arguments,
-            by_address: true,
-            hidden: Hidden::default(),
-        };
-        // SAFETY: the arguments are the kernel's, by address.
-        unsafe { queue.launch(&launch) }.unwrap();
+        try_launch(&queue, &kernel, ONE, &arguments, true).unwrap();
     }
     finish(&queue, 1).unwrap();
     assert_eq!(values(&memory, &gpu), (0..600).collect::<Vec<u64>>());
@@ -257,16 +282,14 @@ fn arguments_by_address_are_kept() {
 fn arguments_by_address_are_aligned() {
     let gpu = open();
     let (module, queue) = (load(&gpu), gpu.queue());
-    let function = function(&module, "place_of");
+    let kernel = kernel(&module, "place_of");
     let lengths = [8usize, 24, 64, 96, 256, 320, 1024, 2048];
     let memory = gpu.allocate(8 * lengths.len()).unwrap();
     for (at, length) in lengths.into_iter().enumerate() {
-        let to = memory.address() + at as u64 * 8;
+        let to = memory.address().get() + at as u64 * 8;
         let (to, value) = (to.to_le_bytes(), vec![0; length]);
         let arguments = [&to[..], &value];
-        let launch = Launch { by_address: true, ..launch_of(&function, ONE, &arguments) };
-        // SAFETY: the arguments are the kernel's, by address.
-        unsafe { queue.launch(&launch) }.unwrap();
+        try_launch(&queue, &kernel, ONE, &arguments, true).unwrap();
     }
     finish(&queue, 1).unwrap();
     for (length, place) in lengths.into_iter().zip(values(&memory, &gpu)) {
@@ -281,17 +304,16 @@ fn a_kernel_that_waits_holds_up_nobody_else() {
     let module = load(&gpu);
     let (waiting, beside) = (gpu.queue(), gpu.queue());
     let (flag, done) = (gpu.pin(8).unwrap(), gpu.pin(8).unwrap());
-    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
-    let wait_for = function(&module, "wait_for");
+    let wait_for = kernel(&module, "wait_for");
     let memory = gpu.allocate(8).unwrap();
     let before = waiting.mark().unwrap();
-    waiting.signal(1);
+    waiting.signal(1).unwrap();
     launch(&waiting, &wait_for, ONE, &[&address(&flag), &address(&done)]);
     // A copy behind it.
     // SAFETY: both sides are kept until it has ended.
-    unsafe { waiting.write(memory.address(), done.start().as_ptr(), 8) }.unwrap();
+    unsafe { waiting.write(memory.address(), done.host_address().as_ptr(), 8) }.unwrap();
     let mark = waiting.mark().unwrap();
-    waiting.signal(2);
+    waiting.signal(2).unwrap();
     let other = gpu.allocate(1 << 20).unwrap();
     // SAFETY: the memory is so long.
     unsafe { beside.fill(other.address(), &[1], 1 << 20) }.unwrap();
@@ -299,10 +321,10 @@ fn a_kernel_that_waits_holds_up_nobody_else() {
     assert_eq!(values(&other, &gpu)[5], 0x0101_0101_0101_0101);
     wait_while("nothing is before it", || waiting.completed() < 1);
     assert_eq!(waiting.completed(), 1);
-    assert_eq!(mark.elapsed_ns_since(&before).unwrap(), None);
+    assert_eq!(mark.elapsed_ns_since(&*before).unwrap(), None);
     word(&flag).store(1, Ordering::Release);
     finish(&waiting, 3).unwrap();
-    assert!(mark.elapsed_ns_since(&before).unwrap().unwrap() > 0);
+    assert!(mark.elapsed_ns_since(&*before).unwrap().unwrap() > 0);
 }
 
 #[test]
@@ -310,23 +332,13 @@ fn queues_beyond_their_ring_are_refused() {
     let gpu = open();
     let (module, queue) = (load(&gpu), gpu.queue());
     let (flag, done) = (gpu.pin(8).unwrap(), gpu.pin(8).unwrap());
-    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
-    launch(&queue, &function(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
-    let write_to = function(&module, "write_to");
+    launch(&queue, &kernel(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
+    let write_to = kernel(&module, "write_to");
     let memory = gpu.allocate(8).unwrap();
-    let arguments = [&memory.address().to_le_bytes()[..]];
-    let (workgroups, lanes) = ONE;
-    let one = Launch {
-        function: &write_to,
-        workgroups,
-        lanes,
-        group_bytes: 0,
-        arguments: &arguments,
-        by_address: false,
-        hidden: Hidden::default(),
-    };
-    // SAFETY: the arguments are the kernel's.
-    let refused = (0..5000).find_map(|_| unsafe { queue.launch(&one) }.err());
+    let place = address_of(&memory);
+    let arguments = [&place[..]];
+    let one = || try_launch(&queue, &write_to, ONE, &arguments, false);
+    let refused = (0..5000).find_map(|_| one().err());
     assert!(refused.expect("a ring has an end").to_string().contains("full"));
     word(&flag).store(1, Ordering::Release);
     finish(&queue, 1).unwrap();
@@ -334,8 +346,7 @@ fn queues_beyond_their_ring_are_refused() {
     // A queue that is dropped gives its ring to the next.
     drop(queue);
     let queue = gpu.queue();
-    // SAFETY: as above.
-    unsafe { queue.launch(&one) }.unwrap();
+    launch(&queue, &write_to, ONE, &arguments);
     finish(&queue, 1).unwrap();
 }
 
@@ -351,12 +362,11 @@ fn a_kernel_that_spoils_its_queue_spoils_no_memory_of_the_host() {
         let (module, queue) = (load(&gpu), gpu.queue());
         let memory = gpu.allocate(8).unwrap();
         let [from, to] = part.map(u32::to_le_bytes);
-        launch(&queue, &function(&module, "spoil_queue"), ONE, &[&from, &to]);
+        launch(&queue, &kernel(&module, "spoil_queue"), ONE, &[&from, &to]);
         finish(&queue, 1).unwrap();
-        let write_to = function(&module, "write_to");
-        let address = memory.address().to_le_bytes();
-        // SAFETY: the kernel takes the address.
-        match unsafe { queue.launch(&launch_of(&write_to, ONE, &[&address])) } {
+        let write_to = kernel(&module, "write_to");
+        let address = address_of(&memory);
+        match try_launch(&queue, &write_to, ONE, &[&address], false) {
             Ok(()) => {
                 finish(&queue, 2).unwrap();
                 assert_eq!(values(&memory, &gpu), [1]);
@@ -377,9 +387,9 @@ fn a_signal_that_a_kernel_changed_is_a_fault() {
         // SAFETY: the memory is so long.
         unsafe { queue.fill(memory.address(), &[1], 1 << 20) }.unwrap();
         finish(&queue, 1).unwrap();
-        launch(&queue, &function(&module, "spoil_signal"), ONE, &[&value.to_le_bytes()]);
+        launch(&queue, &kernel(&module, "spoil_signal"), ONE, &[&value.to_le_bytes()]);
         let failed = finish(&queue, 2).unwrap_err();
-        assert_eq!(failed.fault, Some(FaultKind::Other));
+        assert_eq!(final_fault(&failed), DeviceFaultKind::Device);
         let sentence = failed.to_string();
         assert!(sentence.contains("spoil_signal") && sentence.contains("counts its queue's"), "{sentence}");
         // It is final.
@@ -399,20 +409,25 @@ fn faults_name_kernel_and_address() {
 #[ignore = "run by another test, in a process of its own"]
 fn faults() {
     for (name, argument, kind, parts) in [
-        ("write_to", Some(0x1000u64), FaultKind::Memory, &["write_to", "0x1000", "no memory of the GPU"][..]),
-        ("trap", None, FaultKind::Instruction, &["trap", "hardware exception"]),
+        (
+            "write_to",
+            Some(0x1000u64),
+            DeviceFaultKind::Memory,
+            &["write_to", "0x1000", "no memory of the GPU"][..],
+        ),
+        ("trap", None, DeviceFaultKind::Instruction, &["trap", "hardware exception"]),
     ] {
         let gpu = open();
         let (module, queue, beside) = (load(&gpu), gpu.queue(), gpu.queue());
         let flag = gpu.pin(8).unwrap();
-        let address = (flag.start().as_ptr().addr() as u64).to_le_bytes();
+        let address = address(&flag);
         // One that runs when the other fails ends too.
-        launch(&beside, &function(&module, "wait_for"), ONE, &[&address, &address]);
+        launch(&beside, &kernel(&module, "wait_for"), ONE, &[&address, &address]);
         let argument = argument.map(u64::to_le_bytes);
         let arguments: Vec<&[u8]> = argument.iter().map(|argument| &argument[..]).collect();
-        launch(&queue, &function(&module, name), ONE, &arguments);
+        launch(&queue, &kernel(&module, name), ONE, &arguments);
         let failed = finish(&queue, 1).unwrap_err();
-        assert_eq!(failed.fault, Some(kind));
+        assert_eq!(final_fault(&failed), kind);
         let sentence = failed.to_string();
         assert!(parts.iter().all(|part| sentence.contains(part)), "{sentence}");
         assert_eq!(beside.check().unwrap_err(), failed);
@@ -423,7 +438,7 @@ fn faults() {
         let gpu = open();
         let memory = gpu.allocate(8).unwrap();
         let queue = gpu.queue();
-        launch(&queue, &function(&load(&gpu), "write_to"), ONE, &[&memory.address().to_le_bytes()]);
+        launch(&queue, &kernel(&load(&gpu), "write_to"), ONE, &[&address_of(&memory)]);
         finish(&queue, 1).unwrap();
         assert_eq!(values(&memory, &gpu), [1]);
     }
@@ -433,12 +448,11 @@ fn faults() {
 fn a_fault_is_that_of_its_opening_alone() {
     let (faulty, other) = (open(), open());
     let (flag, done) = (other.pin(8).unwrap(), other.pin(8).unwrap());
-    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
     let running = other.queue();
-    launch(&running, &function(&load(&other), "wait_for"), ONE, &[&address(&flag), &address(&done)]);
+    launch(&running, &kernel(&load(&other), "wait_for"), ONE, &[&address(&flag), &address(&done)]);
     let queue = faulty.queue();
-    launch(&queue, &function(&load(&faulty), "write_to"), ONE, &[&0x1000u64.to_le_bytes()]);
-    assert_eq!(finish(&queue, 1).unwrap_err().fault, Some(FaultKind::Memory));
+    launch(&queue, &kernel(&load(&faulty), "write_to"), ONE, &[&0x1000u64.to_le_bytes()]);
+    assert_eq!(final_fault(&finish(&queue, 1).unwrap_err()), DeviceFaultKind::Memory);
     other.check().unwrap();
     word(&flag).store(1, Ordering::Release);
     finish(&running, 1).unwrap();
@@ -450,13 +464,13 @@ fn a_fault_is_that_of_its_opening_alone() {
 fn an_old_fault_fails_no_new_opening() {
     let image = image(5);
     for _ in 0..50 {
-        let write_to = |gpu: &Arc<Gpu>| function(&gpu.load(image.clone(), None).unwrap(), "write_to");
+        let write_to = |gpu: &Arc<Gpu>| kernel(&gpu.load(image.clone(), None).unwrap(), "write_to");
         let gpu = open();
         launch(&gpu.queue(), &write_to(&gpu), ONE, &[&0x1000u64.to_le_bytes()]);
         drop(gpu);
         let gpu = open();
         let (queue, memory) = (gpu.queue(), gpu.allocate(8).unwrap());
-        launch(&queue, &write_to(&gpu), ONE, &[&memory.address().to_le_bytes()]);
+        launch(&queue, &write_to(&gpu), ONE, &[&address_of(&memory)]);
         finish(&queue, 1).unwrap();
     }
 }
@@ -485,13 +499,11 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     let output = apart("code_of_another_gpu").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let module = load(&gpu);
-    let multiply = function(&module, "multiply");
-    assert_eq!(multiply.max_lanes(), 1024);
+    let multiply = kernel(&module, "multiply");
+    assert_eq!(multiply.limits().max_lanes, 1024);
     let queue = gpu.queue();
     let refuse = |workgroups: [u32; 3], lanes: [u32; 3], arguments: &[&[u8]]| {
-        let launch = launch_of(&multiply, (workgroups, lanes), arguments);
-        // SAFETY: it is refused.
-        unsafe { queue.launch(&launch) }.unwrap_err().to_string()
+        try_launch(&queue, &multiply, (workgroups, lanes), arguments, false).unwrap_err().to_string()
     };
     let arguments: [&[u8]; 3] = [&[0; 8], &[0; 4], &[0]];
     assert!(refuse([1; 3], [1025, 1, 1], &arguments).contains("too large"));
@@ -530,7 +542,7 @@ fn the_runtime_that_is_named() {
     let runtime = Runtime::load().unwrap();
     let gpu = runtime.open_gpu(runtime.gpus().unwrap().swap_remove(0)).unwrap();
     let (queue, memory) = (gpu.queue(), gpu.allocate(8).unwrap());
-    launch(&queue, &function(&load(&gpu), "write_to"), ONE, &[&memory.address().to_le_bytes()]);
+    launch(&queue, &kernel(&load(&gpu), "write_to"), ONE, &[&address_of(&memory)]);
     finish(&queue, 1).unwrap();
     assert_eq!(values(&memory, &gpu), [1]);
 }
@@ -617,16 +629,16 @@ fn a_failure_is_told_when_the_copy_has_ended() {
         let reader = scope.spawn(|| {
             let mut bytes = [0; 8];
             // SAFETY: the memory is so long.
-            let failed = unsafe { gpu.read(memory.address(), &mut bytes) }.unwrap_err();
-            (failed.fault, LATE.has_ended.load(Ordering::Acquire))
+            let failed = unsafe { gpu.read(memory.address().get(), &mut bytes) }.unwrap_err();
+            (final_fault(&failed.into()), LATE.has_ended.load(Ordering::Acquire))
         });
         wait_while("the copy does not begin", || !LATE.has_begun.load(Ordering::Acquire));
-        launch(&queue, &function(&module, "write_to"), ONE, &[&0x1000u64.to_le_bytes()]);
-        assert_eq!(finish(&queue, 1).unwrap_err().fault, Some(FaultKind::Memory));
+        launch(&queue, &kernel(&module, "write_to"), ONE, &[&0x1000u64.to_le_bytes()]);
+        assert_eq!(final_fault(&finish(&queue, 1).unwrap_err()), DeviceFaultKind::Memory);
         // Long enough for several looks at the failure.
         std::thread::sleep(Duration::from_millis(100));
         LATE.may_end.store(true, Ordering::Release);
-        assert_eq!(reader.join().unwrap(), (Some(FaultKind::Memory), true));
+        assert_eq!(reader.join().unwrap(), (DeviceFaultKind::Memory, true));
     });
 }
 
@@ -674,10 +686,9 @@ fn a_gpu_does_not_end_on_a_thread_of_the_runtime() {
     let (module, queue) = (load(&gpu), gpu.queue());
     let (flag, done, from, to) =
         (gpu.pin(8).unwrap(), gpu.pin(8).unwrap(), gpu.pin(8).unwrap(), gpu.allocate(8).unwrap());
-    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
-    launch(&queue, &function(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
+    launch(&queue, &kernel(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
     // SAFETY: both sides are so long, and kept until the copy has ended.
-    unsafe { queue.write(to.address(), from.start().as_ptr(), 8) }.unwrap();
+    unsafe { queue.write(to.address(), from.host_address().as_ptr(), 8) }.unwrap();
     word(&flag).store(1, Ordering::Release);
     finish(&queue, 1).unwrap();
     wait_while("the copy does not begin", || !HELD.has_begun.load(Ordering::Acquire));
@@ -734,9 +745,8 @@ fn a_copy_that_is_refused_midway_is_waited_for() {
         let gpu = changed(lookup);
         let (module, queue, memory) = (load(&gpu), gpu.queue(), gpu.allocate(BYTES).unwrap());
         let (flag, done) = (gpu.pin(8).unwrap(), gpu.pin(8).unwrap());
-        let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
         if is_behind_a_kernel {
-            launch(&queue, &function(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
+            launch(&queue, &kernel(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
         }
         let failed = std::thread::scope(|scope| {
             scope.spawn(let_go_later);

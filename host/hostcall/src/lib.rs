@@ -61,7 +61,7 @@
 //! launch's failure has its kernel, message, place and lane.
 //!
 //! To change this crate, begin at `device/stream/mod.rs` (operations and their order), `device/graph/replay.rs`
-//! (graphs), `device/seam/mod.rs` (what a kind of device gives) and `device/raw/mod.rs` (raw channels).
+//! (graphs), [`device::seam`] (what a kind of device gives: `host/seam`) and `device/raw/mod.rs` (raw channels).
 #![deny(unsafe_code)]
 
 mod closures;

@@ -5,10 +5,10 @@
 #![allow(dead_code, reason = "the models use a part of what the host does")]
 
 use functions::{Function, Functions};
+use hostcall::device::seam::{BackendError, Queue};
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 use primitive::{Mutex, Ordering};
-use seam::{BackendError, Queue};
 use sleep::Sleep;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,12 +24,6 @@ mod uses;
 mod primitive {
     pub use loom::sync::atomic::{AtomicBool, Ordering};
     pub use loom::sync::{Condvar, Mutex, MutexGuard};
-}
-
-/// Names that the order of a device's work has in its signatures.
-mod seam {
-    pub struct BackendError;
-    pub trait Queue {}
 }
 
 fn model(run: impl Fn() + Sync + Send + 'static) {

@@ -1,10 +1,9 @@
 //! Pieces of large blocks of GPU memory, for kernels' allocations and what each launch needs: they cost no call of the
 //! driver, unless they are larger than half a block.
 
-use super::seam::{DeviceAddress, KernelMemory, Memory};
+use crate::{DeviceAddress, KernelMemory, Memory};
 use offset_allocator::{Allocation, Allocator};
-use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a block; what is larger than half of it gets memory of its own.
 const ARENA_BYTES: u64 = 64 << 20;
@@ -19,10 +18,16 @@ struct Arena {
 
 type Shared = Arc<Mutex<Vec<Arena>>>;
 
+fn lock(arenas: &Shared) -> MutexGuard<'_, Vec<Arena>> {
+    // Nothing panics halfway through a change.
+    arenas.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Allocates so many bytes of GPU memory.
 type Allocate = Box<dyn Fn(usize) -> Option<Arc<dyn Memory>> + Send + Sync>;
 
-pub(super) struct Arenas {
+/// Pieces of large blocks. A backend whose driver allocates slowly, or waits for kernels, gives its kernels memory from these.
+pub struct Arenas {
     allocate: Allocate,
     arenas: Shared,
 }
@@ -52,7 +57,7 @@ struct Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.arenas.lock()[self.arena].space.free(self.allocation);
+        lock(&self.arenas)[self.arena].space.free(self.allocation);
     }
 }
 
@@ -66,7 +71,7 @@ impl Arenas {
             return Some(KernelMemory { address, owner: Box::new(memory) });
         }
         let units = size.div_ceil(UNIT) as u32;
-        let mut arenas = self.arenas.lock();
+        let mut arenas = lock(&self.arenas);
         let found = arenas
             .iter_mut()
             .enumerate()

@@ -1,5 +1,5 @@
-//! The seam for devices: what a kind of device must give, and what it must promise. Everything else of this crate
-//! (streams, typed buffers, launches, servers, programs of other protocols) stands above it and is written once.
+//! The seam for devices: what a kind of device must give, and what it must promise. The runtime above (streams, typed
+//! buffers, launches, servers, programs of other protocols) is written once.
 //!
 //! A [`Backend`] gives memory, [`Module`]s of code and [`Queue`]s. A module gives [`Kernel`]s and variables by their
 //! symbols. A queue takes operations and does them one after the other: it dispatches kernels with raw parameter
@@ -7,8 +7,18 @@
 //! of LLVM's start-up code, nor of a language's types.
 //!
 //! The traits give raw addresses, and code above them hands these to kernels. So they are `unsafe` to implement:
-//! whoever implements one promises what its documentation says under "Promises". [`DeviceBuilder::backend`](crate::device::DeviceBuilder::backend)
-//! opens a device over a backend from outside this repository.
+//! whoever implements one promises what its documentation says under "Promises". `DeviceBuilder::backend` of hostcall
+//! opens a device over a backend from elsewhere. To write one, begin with [`noop`], which is whole and runs nothing;
+//! the backends of hostcall (`backends/cpu`, `cuda`, `hsa`) have the same files:
+//!
+//! | file | implements |
+//! |---|---|
+//! | `device.rs` | [`Backend`]; lists and opens its devices |
+//! | `memory.rs` | [`Memory`], [`Pinned`] |
+//! | `module.rs` | [`Module`], [`Kernel`] |
+//! | `queue.rs` | [`Queue`], [`Running`], [`Mark`] |
+//! | `list.rs` | [`KernelList`], where the device takes lists |
+//! | `lent.rs`, `mapped.rs` | copies of memory that lanes lend; files in place |
 //!
 //! # Users
 //! USERS-KEEP: whoever stands above the seam keeps memory, pinned memory, kernels and lists until every operation that uses
@@ -20,10 +30,15 @@
 //! kernel may wait for the very thread that calls. Above the seam at most [`OPERATIONS_A_QUEUE`] operations are in a
 //! queue that have not been seen to end, so that an implementation need not hold more.
 
-mod code;
+mod arenas;
+mod memory;
+mod module;
+pub mod noop;
 mod queue;
 
-pub use code::{HiddenParameters, Kernel, KernelLimits, KernelParameters, Module, Variable};
+pub use arenas::Arenas;
+pub use memory::HostMemory;
+pub use module::{HiddenParameters, Kernel, KernelLimits, KernelParameters, Module, Variable};
 pub use queue::{
     ConditionalList, Dispatch, DispatchFailure, DispatchOutcome, Hooks, KernelList, LIST_TURN_AT,
     LIST_TURN_OF_AT, LIST_WORDS_BYTES, ListBody, ListDispatch, Mark, Queue, Running,
@@ -143,6 +158,17 @@ pub enum DeviceFaultKind {
     Device,
 }
 
+/// A device that could be opened, or the reason why it cannot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The name to open it by.
+    pub name: String,
+    /// What it is, in words.
+    pub description: String,
+    /// Why it cannot be used, with what to do; `None` when it can.
+    pub unavailable: Option<String>,
+}
+
 /// A kind of device, as far as what stands above the seam has to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -214,8 +240,8 @@ impl<'a> ImageSource<'a> {
 /// 1. Memory, modules and kernels that it gives are its own, and their traits' promises hold.
 /// 2. [`Backend::queue`] gives a queue for which [`Queue`]'s promises hold.
 /// 3. Dropping the backend does not free what is left of its memory, modules and queues.
-/// 4. What [`Backend::allocate_for_kernels`] gives is as [`HeapMemory`](crate::services::HeapMemory)
-///    promises, and what [`Backend::map_file`] gives as [`FileMapper`](crate::services::FileMapper) does.
+/// 4. What [`Backend::allocate_for_kernels`] and [`Backend::map_file`] give stays where it is, for kernels, until its owner is
+///    dropped, and nobody else has it but those who map the same file.
 /// 5. OWN-SLOT, of devices of the kind [`DeviceKind::Software`]: resident waves have different numbers below
 ///    [`Properties::resident_waves`], which their lanes get as
 ///    their `proposed_slot` ([`hostcall_abi::cpu`]). Since the device is opened with as many home slots,
@@ -241,7 +267,7 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// When there is no room.
     fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, BackendError>;
 
-    /// Loads an image that [`crate::image::identify`] says runs on [`Properties::target`]. Lanes of its kernels get
+    /// Loads an image that hostcall's `image::identify` says runs on [`Properties::target`]. Lanes of its kernels get
     /// stacks of at least `stack_bytes` bytes, if it is given. May wait for running kernels.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Code that a device has loaded: modules, and the kernels and variables in them.
 
-use super::{BackendError, DeviceAddress};
+use crate::{BackendError, DeviceAddress};
 use std::any::Any;
 use std::sync::Arc;
 

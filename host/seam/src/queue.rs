@@ -1,6 +1,6 @@
 //! What a device does one after the other: dispatches, lists of them, copies, and the signals that say how far it has come.
 
-use super::{BackendError, DeviceAddress, DeviceFault, HiddenParameters, Kernel};
+use crate::{BackendError, DeviceAddress, DeviceFault, HiddenParameters, Kernel};
 use std::any::Any;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -128,7 +128,6 @@ pub struct DispatchOutcome {
 
 /// What ended a dispatch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum DispatchFailure {
     /// So many lanes came back with a panic.
     Panicked {
@@ -196,7 +195,7 @@ pub unsafe trait Queue: Any + Send + Sync {
     /// When the device failed.
     ///
     /// # Safety
-    /// Both sides have so many bytes until the copy has ended; the host's are [`Pinned`](super::Pinned) memory. Nobody writes the
+    /// Both sides have so many bytes until the copy has ended; the host's are [`Pinned`](crate::Pinned) memory. Nobody writes the
     /// source or accesses the target meanwhile.
     unsafe fn write(&self, to: DeviceAddress, from: *const u8, bytes: usize) -> Result<(), BackendError>;
 
@@ -279,7 +278,7 @@ pub unsafe trait Queue: Any + Send + Sync {
         false
     }
 
-    /// Says whether the queue calls `progress` (see [`Backend::queue`](super::Backend::queue)) each time that [`Queue::completed`] has grown.
+    /// Says whether the queue calls `progress` (see [`Backend::queue`](crate::Backend::queue)) each time that [`Queue::completed`] has grown.
     fn calls_progress(&self) -> bool;
 
     /// Asks whether the device failed. Called now and then while a signal is long in coming.

@@ -4,12 +4,12 @@
 use super::core::Core;
 use super::error::BoundsError;
 use super::graph::{Asked, Capture, GraphError, take_cached};
-use super::seam::{DeviceAddress, Memory, Pinned};
 use super::transfer;
 use super::uses::{Access, Request, Uses};
 use super::{Device, Error, waiting};
 use hostcall_device::kernel::Plain;
 use hostcall_device::{Global, Word};
+use hostcall_seam::{DeviceAddress, Memory, Pinned};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::fmt;

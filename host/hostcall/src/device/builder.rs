@@ -1,13 +1,9 @@
 //! Opening a device.
 
-use super::cpu::Cpu;
-use super::cuda::{self, Cuda};
 use super::forked;
 use super::graph::note_device;
-use super::hsa::{self, Hsa, Vendor};
 use super::images::{EmbeddedImage, Images};
 use super::raw::{PointNumbers, TracedPoints, points_memory};
-use super::seam::{Backend, DeviceAddress, DeviceKind, Memory, Pinned, Properties};
 use super::stream::ReaperThread;
 use super::words::StreamWords;
 use super::{
@@ -25,36 +21,33 @@ use hostcall_abi::layout::{
 use hostcall_abi::raw::RawParams;
 use hostcall_channel::host::{Loan, LoanMemory};
 use hostcall_channel::{Block, FileMapper, SharedMemory};
+use hostcall_cuda::Cuda;
 use hostcall_device::services::TracePoints;
+use hostcall_hsa::{Hsa, Runtime, Vendor};
+use hostcall_seam::{Backend, DeviceAddress, DeviceInfo, DeviceKind, Memory, Pinned, Properties};
 use hostcall_server::CancelReason;
 use hostcall_service::{AsyncService, Service};
+use hostcall_softdev::Cpu;
 use hostcall_trace::{Points, Source, Tracer};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// A device that could be opened, or the reason why it cannot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// The name to open it by.
-    pub name: String,
-    /// What it is, in words.
-    pub description: String,
-    /// Why it cannot be used, with what to do; `None` when it can.
-    pub unavailable: Option<String>,
-}
+/// The GPUs in software: of the runtime that this crate contains.
+const SOFTWARE_GPU: Vendor = Vendor::Software {
+    kind: "gfx942",
+    // SAFETY: `symbol` returns the function of the name, whose type is that of the headers, of a runtime whose memory is new
+    // pages of the system's and whose queues are told of the faults that no handler of events wants.
+    #[allow(unsafe_code, reason = "names the runtime's functions")]
+    runtime: || unsafe { Runtime::contained(hostcall_softhsa::api::symbol) },
+};
 
 /// Lists the devices of this machine, and the kinds of which there is none.
 pub fn devices() -> Vec<DeviceInfo> {
-    let threads = SoftwareDeviceConfig::default().threads;
-    let mut devices = vec![DeviceInfo {
-        name: "cpu".into(),
-        description: format!("software device, {threads} thread(s), waves of 32 or 64 lanes"),
-        unavailable: None,
-    }];
-    devices.extend(cuda::devices());
-    devices.extend(hsa::devices(Vendor::Rocm));
-    devices.extend(hsa::devices(Vendor::Software));
+    let mut devices = vec![hostcall_softdev::device_info()];
+    devices.extend(hostcall_cuda::devices());
+    devices.extend(hostcall_hsa::devices(Vendor::Rocm));
+    devices.extend(hostcall_hsa::devices(SOFTWARE_GPU));
     devices
 }
 
@@ -215,7 +208,7 @@ impl DeviceBuilder {
             }
             ("cuda", Ok(index)) => Ok(Arc::new(Cuda::open(index).map_err(unavailable)?)),
             ("amdgpu", Ok(index)) => Ok(Arc::new(Hsa::open(Vendor::Rocm, index).map_err(unavailable)?)),
-            ("gfx942", Ok(index)) => Ok(Arc::new(Hsa::open(Vendor::Software, index).map_err(unavailable)?)),
+            ("gfx942", Ok(index)) => Ok(Arc::new(Hsa::open(SOFTWARE_GPU, index).map_err(unavailable)?)),
             _ => {
                 let listed = devices().into_iter().find(|device| device.name == name);
                 Err(match listed.and_then(|device| device.unavailable) {

@@ -2,12 +2,12 @@
 
 use super::graph::Captures;
 use super::raw::RawChannels;
-use super::seam::{Backend, BackendError, ImageSource, Module};
 use super::staging::{Staging, StagingPool};
 use super::stream::Reaper;
 use super::uses::Order;
 use super::waiting;
 use super::{Error, StreamQueue};
+use hostcall_seam::{Backend, BackendError, ImageSource, Module};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,12 +1,11 @@
 //! A backend for tests: the software device, which notes what is asked of it, and whose queues do it as a test wants.
 
-use super::cpu::Cpu;
-use super::seam::{
+use hostcall_abi::cpu::Entry;
+use hostcall_seam::{
     Backend, BackendError, DeviceAddress, Dispatch, Hooks, ImageSource, Kernel, KernelMemory, Mark, Memory,
     Module, Pinned, Properties, Queue, Running,
 };
-use hostcall_abi::cpu::Entry;
-use hostcall_softdev::Config;
+use hostcall_softdev::{Config, Cpu};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

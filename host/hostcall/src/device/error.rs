@@ -3,12 +3,12 @@
 use super::graph::{GraphError, ReplayFailure};
 use super::llvm::ProgramError;
 use super::rocm::CodeObjectError;
-use super::seam::{BackendError, DeviceFault};
 use crate::image::NotAnImage;
 use crate::llvm::Fault;
 use crate::server::{RegisterError, ServerError, Waiting};
 use crate::services::Panic;
 use hostcall_abi::layout::LayoutError;
+use hostcall_seam::{BackendError, DeviceFault};
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,8 +2,8 @@
 
 use super::core::Core;
 use super::graph::{CapturedPoint, GraphError};
-use super::seam::Mark;
 use super::{Error, StreamQueue};
+use hostcall_seam::Mark;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

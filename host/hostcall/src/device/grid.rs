@@ -1,10 +1,10 @@
 //! Grids: how many lanes a launch has, and how they are grouped.
 
 use super::error::LaunchRefused;
-use super::seam::{DeviceKind, KernelLimits, Properties};
 use hostcall_abi::launch::{
     KernelInfo, LEAST_STAGING_BYTES, PULLS, RESERVED_WORKGROUP_BYTES, STAGING_ALIGN, shared_bytes,
 };
+use hostcall_seam::{DeviceKind, KernelLimits, Properties};
 
 /// How many lanes a launch has, and how they are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,12 +4,12 @@
 use super::core::Core;
 use super::error::ImageError;
 use super::grid::dispatch_workgroup_bytes;
-use super::seam::{ImageSource, Kernel as Code, KernelLimits, Module};
 use super::{Device, Error, Grid};
 use crate::image::{self, Calls, ImageInfo, KernelSymbol, MAX_IMAGE_BYTES};
 use hostcall_abi::launch::{KernelInfo, kernel_path};
 use hostcall_abi::layout::MAGIC;
 use hostcall_device::kernel::Kernel;
+use hostcall_seam::{ImageSource, Kernel as Code, KernelLimits, Module};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -7,13 +7,13 @@ use super::graph::sealed::Sealed;
 use super::graph::{GraphKernel, KernelNode, Node};
 use super::grid::dispatch_workgroup_bytes;
 use super::images::{LoadedKernel, TypedKernel};
-use super::seam::{BackendError, DeviceKind, KernelLimits, KernelMemory, Properties};
 use super::stream::{Launch, Parameters, Parts};
 use super::words::StreamWord;
 use super::{Arguments, Device, Error, Grid, Inner, Stream};
 use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId, LaunchParams, TRACED};
 use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_device::kernel::Kernel;
+use hostcall_seam::{BackendError, DeviceKind, KernelLimits, KernelMemory, Properties};
 use hostcall_server::LaunchRecord;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -152,7 +152,7 @@ pub(super) fn check_lanes(
         DeviceKind::Amd => {
             LaunchRefused::CompiledLanes { kernel, bound: "max_flat_workgroup_size", max, lanes }
         }
-        DeviceKind::Software => LaunchRefused::LargeWorkgroup { lanes, max },
+        _ => LaunchRefused::LargeWorkgroup { lanes, max },
     })
 }
 

@@ -1,13 +1,11 @@
-//! Devices: opening them, their memory, and running kernels on them. [`seam`] is what a kind of device gives.
+//! Devices: opening them, their memory, and running kernels on them. [`seam`] is what a kind of device gives: a crate, below
+//! the backends.
 #![allow(unsafe_code, reason = "states of slots are written by address; a heap gives addresses")]
 
-mod arenas;
 mod arguments;
 mod buffer;
 mod builder;
 mod core;
-mod cpu;
-mod cuda;
 #[cfg(test)]
 mod double;
 mod error;
@@ -15,13 +13,11 @@ mod event;
 mod forked;
 pub mod graph;
 mod grid;
-mod hsa;
 mod images;
 mod launch;
 mod llvm;
 pub mod raw;
 mod rocm;
-pub mod seam;
 mod services;
 mod staging;
 mod stream;
@@ -39,20 +35,21 @@ pub(crate) use self::core::Core;
 pub use arguments::{Arguments, IntoArg, NoBuffer, RawArg};
 pub(crate) use arguments::{Packer, Sealed};
 pub use buffer::{DeviceBuffer, PinnedBuffer};
-pub use builder::{DeviceBuilder, DeviceInfo, devices};
-pub use cpu::software_backend;
+pub use builder::{DeviceBuilder, devices};
 pub use error::{BoundsError, Error, ImageError, LaunchFailure, LaunchRefused};
 pub use event::Event;
 pub use grid::Grid;
 pub use hostcall_abi::launch::LaunchId;
 pub use hostcall_cuda::prepare_environment;
+pub use hostcall_seam as seam;
+pub use hostcall_softdev::software_backend;
 pub use images::{EmbeddedImage, Image, LoadedKernel, TypedKernel};
 pub use launch::LaunchKernel;
 pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun, ProgramError};
 pub use rocm::{CodeObject, CodeObjectError, CodeObjectKernel, KernelArgument};
 pub use seam::{
-    BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, KernelLimits, KernelParameters,
-    Properties,
+    BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceInfo, DeviceKind, KernelLimits,
+    KernelParameters, Properties,
 };
 pub(crate) use stream::StreamQueue;
 pub use stream::{Launch, LaunchOutcome, Readback, Stream};
@@ -66,12 +63,12 @@ use crate::services::{Block, Builtins, HeapMemory};
 use graph::Origins;
 use hostcall_abi::launch::ChannelParams;
 use hostcall_channel::device::Channel;
+use hostcall_seam::{Hooks, Memory, Running};
 use hostcall_server::{CancelReason, WaitsFor, report_line};
 use hostcall_trace::{Source, Tracer};
 use images::Images;
 use raw::TracedPoints;
 use rocm::Hostcalls;
-use seam::{Hooks, Memory, Running};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};

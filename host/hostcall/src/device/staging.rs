@@ -1,6 +1,6 @@
 //! Pinned memory of the host through which copies in a stream's order go: pinning takes long, so that blocks are kept.
 
-use super::seam::{Backend, BackendError, Pinned};
+use hostcall_seam::{Backend, BackendError, Pinned};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,11 +70,10 @@ impl Drop for Staging {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::cpu::Cpu;
 
     #[test]
     fn blocks_are_used_again_and_bounded() {
-        let backend = Cpu::open(hostcall_softdev::Config::default()).unwrap();
+        let backend = hostcall_softdev::Cpu::open(Default::default()).unwrap();
         let pool = Arc::new(StagingPool::default());
         let first = pool.take(&backend, 10).unwrap();
         let address = first.host_address();

@@ -4,7 +4,6 @@
 use super::arguments::{Packer, SealedTuple};
 use super::error::LaunchRefused;
 use super::launch::{enqueue, kernel_called};
-use super::seam::DeviceAddress;
 use super::stream::Launch;
 use super::{Arguments, DeviceBuffer, Error, Grid, LoadedKernel, PinnedBuffer, Stream};
 use crate::closures::UntypedHostcall;
@@ -13,6 +12,7 @@ use hostcall_abi::schema;
 use hostcall_device::__private::plain_schema;
 use hostcall_device::Global;
 use hostcall_device::kernel::{KernelArg, Plain};
+use hostcall_seam::DeviceAddress;
 use std::sync::atomic::{
     AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
     AtomicUsize,

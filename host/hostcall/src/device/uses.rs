@@ -9,8 +9,8 @@
 //! Points of one piece of work are entered under the device's lock ([`Order`]), so that all work has one order: a
 //! point depends only on points before it in that order, and nothing waits in a circle.
 
-use super::seam::{BackendError, Queue};
 use crate::primitive::{Condvar, Mutex, MutexGuard};
+use hostcall_seam::{BackendError, Queue};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, Weak};
 

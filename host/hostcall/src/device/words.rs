@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "reads and writes words that kernels use")]
 
 use super::core::Core;
-use super::seam::{BackendError, DeviceAddress, Memory, Pinned};
+use hostcall_seam::{BackendError, DeviceAddress, Memory, Pinned};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 

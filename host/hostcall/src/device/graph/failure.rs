@@ -3,7 +3,7 @@
 use super::NodePath;
 use crate::closures::HostcallState;
 use crate::device::error::LaunchFailure;
-use crate::device::seam::BackendError;
+use hostcall_seam::BackendError;
 use std::fmt;
 
 /// Why a graph, a capture or an instance was refused.

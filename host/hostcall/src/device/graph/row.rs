@@ -65,14 +65,14 @@ use super::node::{KernelNode, Node};
 use super::plan::{Plan, Planned};
 use crate::device::core::Core;
 use crate::device::launch::OfStream;
-use crate::device::seam::{
-    BackendError, ConditionalList, DeviceAddress, DeviceKind, Dispatch, KernelList, KernelMemory,
-    LIST_TURN_AT, LIST_TURN_OF_AT, LIST_WORDS_BYTES, ListBody,
-};
 use crate::device::stream::Parts;
 use crate::device::words::StreamWord;
 use crate::device::{Error, Inner};
 use hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS;
+use hostcall_seam::{
+    BackendError, ConditionalList, DeviceAddress, DeviceKind, Dispatch, KernelList, KernelMemory,
+    LIST_TURN_AT, LIST_TURN_OF_AT, LIST_WORDS_BYTES, ListBody,
+};
 use hostcall_server::LaunchRecord;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,7 +84,7 @@ const MOST_KERNELS: usize = 1024;
 const MOST_STREAMS: usize = 8;
 
 /// Kernels of a list that weigh as much as one operation of a queue: see
-/// [`OPERATIONS_A_QUEUE`](crate::device::seam::OPERATIONS_A_QUEUE).
+/// [`OPERATIONS_A_QUEUE`](hostcall_seam::OPERATIONS_A_QUEUE).
 const KERNELS_AN_OPERATION: u64 = 4;
 
 /// Kernels that follow each other in a plan, or those of a node's bodies.

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)] // ports lie in pinned memory; variables are read and written by address
 
 use super::ProgramError;
-use crate::device::seam::{DeviceAddress, Kernel, Module, Variable};
 use crate::device::{Core, Error, Grid, KernelLimits, LaunchId, Stream};
 use crate::llvm::{Layout, PortMemory};
+use hostcall_seam::{DeviceAddress, Kernel, Module, Variable};
 use std::sync::Arc;
 
 /// A loaded program.

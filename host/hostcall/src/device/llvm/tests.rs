@@ -2,15 +2,16 @@
 #![allow(unsafe_code)] // kernels reach memory by its address
 
 use super::*;
-use crate::device::cpu::{Cpu, CpuMemory};
-use crate::device::seam::{
-    Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure,
-    DispatchOutcome, Kernel, KernelLimits, KernelMemory, Mark, Pinned, Properties, Queue, Running, Variable,
-};
 use crate::llvm::{FaultKind, Version};
 use crate::services::{Block, Builtins, BuiltinsBuilder, HeapMemory, ProcessMemory};
 use crate::trace::Tracer;
 use hostcall_channel::llvm::client::{Alone, Client};
+use hostcall_seam::{
+    Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure,
+    DispatchOutcome, HostMemory, Kernel, KernelLimits, KernelMemory, Mark, Pinned, Properties, Queue,
+    Running, Variable,
+};
+use hostcall_softdev::Cpu;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::io::{self, Write};
@@ -82,7 +83,7 @@ struct Functions {
 #[derive(Clone)]
 struct Program {
     calls: Calls,
-    variables: Arc<HashMap<String, CpuMemory>>,
+    variables: Arc<HashMap<String, HostMemory>>,
     kernels: HashMap<&'static str, Body>,
 }
 
@@ -146,7 +147,7 @@ unsafe impl Module for Program {
 
     fn variable(&self, symbol: &str) -> Result<Option<Variable>, BackendError> {
         let variable =
-            |memory: &CpuMemory| Variable { address: Memory::address(memory), bytes: Memory::len(memory) };
+            |memory: &HostMemory| Variable { address: Memory::address(memory), bytes: Memory::len(memory) };
         Ok(self.variables.get(symbol).map(variable))
     }
 }
@@ -285,8 +286,8 @@ fn or_into(address: u64, value: u64) {
 }
 
 /// Memory with these bytes.
-fn holding(bytes: &[u8]) -> CpuMemory {
-    let memory = CpuMemory::new(bytes.len()).unwrap();
+fn holding(bytes: &[u8]) -> HostMemory {
+    let memory = HostMemory::new(bytes.len()).unwrap();
     // SAFETY: the memory is new, and as long.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.host_address().as_ptr(), bytes.len()) };
     memory
@@ -312,7 +313,7 @@ fn program_with(
     tracer: Option<&Tracer>,
 ) -> LlvmProgram {
     let builtins = builtins.build().unwrap();
-    let mut variables: HashMap<String, CpuMemory> =
+    let mut variables: HashMap<String, HostMemory> =
         variables.iter().map(|(name, value)| (name.to_string(), holding(value))).collect();
     let object = holding(&vec![0; version.object_bytes()]);
     let calls = Calls { object: Memory::address(&object).get(), version };

@@ -1,8 +1,8 @@
 //! `argv` and `envp` in the device's memory.
 
 use super::ProgramError;
-use crate::device::seam::Memory;
 use crate::device::{Core, Error};
+use hostcall_seam::Memory;
 use std::sync::Arc;
 
 /// A program's arguments and environment, as its kernels take them.

@@ -19,9 +19,9 @@
 use super::{Memory, RawStaging};
 use crate::device::Error;
 use crate::device::core::Core;
-use crate::device::seam::{BackendError, Queue};
 use hostcall_abi::raw::RawLayout;
 use hostcall_channel::raw::{Chunk, Copies, Run};
+use hostcall_seam::{BackendError, Queue};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,11 +3,11 @@
 use super::Placement;
 use crate::device::Error;
 use crate::device::core::Core;
-use crate::device::seam::{Backend, BackendError, DeviceAddress, Memory as DeviceMemory, Pinned, Queue};
 use hostcall_abi::raw::{
     FOREIGN_STATES, ForeignRawParams, RAW_RING_BYTES, RAW_STATE_BYTES, RawLayout, RawParams, RawRingWords,
 };
 use hostcall_channel::raw::{RawRegion, Run};
+use hostcall_seam::{Backend, BackendError, DeviceAddress, Memory as DeviceMemory, Pinned, Queue};
 use std::sync::Arc;
 
 const STATE_WORDS: usize = RAW_STATE_BYTES / 8;

@@ -3,7 +3,6 @@
 use crate::device::buffer::{Allocation, Wanted, bytes_of};
 use crate::device::error::LaunchRefused;
 use crate::device::raw::{Memory as RawMemory, RawChannel};
-use crate::device::seam::Pinned;
 use crate::device::stream::Parts;
 use crate::device::uses::Access;
 use crate::device::{Core, DeviceBuffer, Error, PinnedBuffer};
@@ -11,6 +10,7 @@ use hostcall_abi::raw::ForeignRawParams;
 use hostcall_device::Word;
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::Policy;
+use hostcall_seam::Pinned;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! What answers calls by ROCm's protocol, of all kernels of a device: one consumer, and a buffer for each version.
 
-use crate::device::seam::{DeviceAddress, Memory};
 use crate::device::waiting::enter_rocm_thread;
 use crate::device::{Core, Error, Inner};
 use crate::rocm::{
@@ -8,6 +7,7 @@ use crate::rocm::{
     Version,
 };
 use crate::server::Waiting;
+use hostcall_seam::{DeviceAddress, Memory};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of the state of ROCm's device heap, as ROCm's own runtime gives it.

@@ -8,7 +8,7 @@ use super::sleep::Sleep;
 use super::submit::Tended;
 use crate::device::Error;
 use crate::device::graph::ReplayState;
-use crate::device::seam::Backend;
+use hostcall_seam::Backend;
 use hostcall_server::CancelReason;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

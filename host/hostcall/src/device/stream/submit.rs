@@ -11,12 +11,10 @@ use super::step::{Step, StepControl};
 use super::stops::Told;
 use crate::device::error::{Error, LaunchFailure, message_of};
 use crate::device::graph::{ListedRow, NodeFailure};
-use crate::device::seam::{
-    BackendError, Dispatch, ListDispatch, OPERATIONS_A_DEVICE, OPERATIONS_A_QUEUE, Running,
-};
 use crate::device::uses::Dependent;
 use crate::device::waiting;
 use hostcall_abi::launch::LaunchId;
+use hostcall_seam::{BackendError, Dispatch, ListDispatch, OPERATIONS_A_DEVICE, OPERATIONS_A_QUEUE, Running};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};

@@ -1,8 +1,8 @@
 //! A stream as other streams and buffers see it.
 
 use super::queue::{StreamQueue, lock};
-use crate::device::seam::{BackendError, Queue};
 use crate::device::uses::{Dependent, Point, Timeline};
+use hostcall_seam::{BackendError, Queue};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
