@@ -19,7 +19,7 @@
 //!
 //! # How it works
 //! The runtime's functions are found by name: in `libhsa-runtime64.so.1` (`amdgpu:N`; `HOSTCALL_HSA_LIBRARY`
-//! names another file), or in `softgpu/softhsa`, which this process contains (`gfx942`). A runtime is
+//! names another file), or in `softgpu/softhsa`, where this process contains it (`gfx942`). A runtime is
 //! initialised once and stays.
 //!
 //! | memory | pool | who reaches it |

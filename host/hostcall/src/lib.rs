@@ -60,6 +60,9 @@
 //! the handler, and the answer goes back through the channel. Every call ends in a result or a status, and a
 //! launch's failure has its kernel, message, place and lane.
 //!
+//! Features, all off by default: `gfx942` has the device of that name, an AMD GPU in software; `half` has
+//! numbers of 16 bits; with `tokio` async handlers may run on a runtime of tokio's.
+//!
 //! To change this crate, begin at `device/stream/mod.rs` (operations and their order), `device/graph/replay.rs`
 //! (graphs), [`device::seam`] (what a kind of device gives: `host/seam`) and `device/raw/mod.rs` (raw channels).
 #![deny(unsafe_code)]

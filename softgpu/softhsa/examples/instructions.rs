@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! SOFTHSA_COVERAGE=$PWD/target/executed.txt cargo test -p hostcall-softhsa
-//! cargo run -p hostcall-softhsa --example instructions -- target/executed.txt > docs/softhsa-instructions.md
+//! cargo run -p hostcall-softhsa --example instructions -- target/executed.txt > softgpu/softhsa/instructions.md
 //! ```
 //!
 //! With a page as second argument it prints nothing, and ends with status 1 if the page says of an instruction that it was

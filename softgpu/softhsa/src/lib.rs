@@ -96,7 +96,7 @@
 //! last: under a device's run queue, a queue's pending packets, the list of queues, or the pins. Who has a
 //! `View` of it takes none of them.
 //!
-//! `docs/softhsa-instructions.md` says of each instruction whether it is exact, and whether a test executes
+//! `instructions.md` says of each instruction whether it is exact, and whether a test executes
 //! it.
 
 pub mod api;

@@ -7,7 +7,7 @@ use hostcall_softhsa::exec::coverage;
 
 #[test]
 fn the_page_says_what_is_exact_and_what_is_missing() {
-    let page = include_str!("../../../docs/softhsa-instructions.md");
+    let page = include_str!("../instructions.md");
     let mut said = BTreeMap::new();
     for section in page.split("\n## ").skip(1) {
         let (exactness, _) = section.split_once(',').expect("a title");

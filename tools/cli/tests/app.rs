@@ -63,6 +63,14 @@ fn a_new_app_runs_on_the_software_device_and_has_images_for_gpus() {
     let text = stderr(&output);
     assert!(text.starts_with(&format!("{NAME}: ")) && text.contains("cuda:7"), "{text}");
 
+    // The GPU in software is no part of a program that does not ask for it.
+    let output = app.cargo("none", &["run", "--quiet", "--", "gfx942"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("(`--features hostcall/gfx942`)") && text.lines().count() == 1, "{text}");
+    let tree = app.cargo("none", &["tree", "--edges", "normal"]);
+    assert!(tree.status.success() && !stdout(&tree).contains("softhsa"), "{}", stdout(&tree));
+
     let output = app.cargo("sm_1", &["build"]);
     assert!(!output.status.success());
     assert!(stderr(&output).contains("unknown target `sm_1`"), "{}", stderr(&output));

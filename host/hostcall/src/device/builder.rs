@@ -23,7 +23,9 @@ use hostcall_channel::host::{Loan, LoanMemory};
 use hostcall_channel::{Block, FileMapper, SharedMemory};
 use hostcall_cuda::Cuda;
 use hostcall_device::services::TracePoints;
-use hostcall_hsa::{Hsa, Runtime, Vendor};
+#[cfg(feature = "gfx942")]
+use hostcall_hsa::Runtime;
+use hostcall_hsa::{Hsa, Vendor};
 use hostcall_seam::{Backend, DeviceAddress, DeviceInfo, DeviceKind, Memory, Pinned, Properties};
 use hostcall_server::CancelReason;
 use hostcall_service::{AsyncService, Service};
@@ -33,13 +35,20 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// The GPUs in software: of the runtime that this crate contains.
+/// The GPUs in software: of the runtime that the feature `gfx942` adds.
 const SOFTWARE_GPU: Vendor = Vendor::Software {
     kind: "gfx942",
     // SAFETY: `symbol` returns the function of the name, whose type is that of the headers, of a runtime whose memory is new
     // pages of the system's and whose queues are told of the faults that no handler of events wants.
+    #[cfg(feature = "gfx942")]
     #[allow(unsafe_code, reason = "names the runtime's functions")]
     runtime: || unsafe { Runtime::contained(hostcall_softhsa::api::symbol) },
+    #[cfg(not(feature = "gfx942"))]
+    runtime: || {
+        let what = "this program was built without AMD GPUs in software: build it with the feature `gfx942` of the crate \
+                    `hostcall` (`--features hostcall/gfx942`)";
+        Err(what.into())
+    },
 };
 
 /// Lists the devices of this machine, and the kinds of which there is none.
