@@ -26,6 +26,14 @@ thread_local! {
 /// Returns who made the call or post that the calling handler handles; `None` outside of handlers.
 ///
 /// In an async handler it is to be asked between two `await`s, not on threads that the handler starts.
+///
+/// ```
+/// use hostcall_service::{Caller, called_by, caller};
+///
+/// assert_eq!(caller(), None);
+/// let of_lane_3 = Caller { lane: 3, slot: 0, ..Caller::default() };
+/// called_by(of_lane_3, || assert_eq!(caller().map(|caller| caller.lane), Some(3)));
+/// ```
 #[inline]
 pub fn caller() -> Option<Caller> {
     let caller = Caller { lane: LANE.get(), ..ORIGIN.get() };

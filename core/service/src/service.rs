@@ -86,6 +86,22 @@ pub trait Reply {
 }
 
 /// The host's end of an `&mut [u8]` parameter: a handler pushes what the device shall find in its slice.
+///
+/// ```
+/// use hostcall_abi::status::CallError;
+/// use hostcall_service::{NoReply, Output};
+///
+/// /// The handler of `fn name(id: u32, into: &mut [u8]) -> bool`.
+/// fn name(id: u32, into: &mut Output<'_>) -> Result<bool, CallError> {
+///     let Some(name) = ["lane", "wave"].get(id as usize) else { return Ok(false) };
+///     into.push(name.as_bytes())?;
+///     Ok(true)
+/// }
+///
+/// let mut reply = NoReply;
+/// assert_eq!(name(0, &mut Output::new(&mut reply, 16)), Ok(true));
+/// assert_eq!(name(1, &mut Output::new(&mut reply, 3)), Err(CallError::TooLarge));
+/// ```
 pub struct Output<'a> {
     reply: &'a mut dyn Reply,
     capacity: usize,

@@ -182,6 +182,18 @@ impl Lane {
     }
 
     /// The lanes among [`Lane::active`] for which `yes` holds.
+    ///
+    /// ```
+    /// use core::sync::atomic::{AtomicU32, Ordering};
+    /// use hostcall_device::{Lane, kernel};
+    ///
+    /// /// Counts the numbers above a limit, with one addition a wave.
+    /// #[kernel]
+    /// fn count_above(lane: &Lane, numbers: &[u32], limit: u32, count: &AtomicU32) {
+    ///     let above = lane.ballot(numbers[lane.global_id()] > limit);
+    ///     lane.once_per_wave(|| count.fetch_add(above.count_ones(), Ordering::Relaxed));
+    /// }
+    /// ```
     #[track_caller]
     pub fn ballot(&self, yes: bool) -> u64 {
         let group = self.group();
@@ -202,6 +214,22 @@ impl Lane {
 
     /// Runs `body` on the first of the lanes that came here and gives its value to all of them: with a call in
     /// it, a call once per wave.
+    ///
+    /// ```
+    /// use hostcall_device::{Lane, kernel, service};
+    ///
+    /// #[service]
+    /// trait Jobs {
+    ///     fn next() -> u64;
+    /// }
+    ///
+    /// /// One call a wave, however many lanes it has.
+    /// #[kernel]
+    /// fn work(lane: &Lane) {
+    ///     let job = lane.once_per_wave(|| Jobs::next().unwrap_or(0));
+    ///     hostcall_device::println!("{job}");
+    /// }
+    /// ```
     #[track_caller]
     pub fn once_per_wave<T: Wire + Copy>(&self, body: impl FnOnce() -> T) -> T {
         let group = self.group();

@@ -15,6 +15,24 @@ use hostcall_abi::word::Line;
 
 /// A call on its way, of a lane of a launch. Dropping it waits for the reply and forgets it. A wave does not end before its
 /// calls were answered, also those that were forgotten.
+///
+/// ```
+/// use hostcall_device::{Global, Lane, kernel, service};
+///
+/// #[service]
+/// trait Prices {
+///     fn of(item: u64) -> u64;
+/// }
+///
+/// /// Asks for a price and computes meanwhile.
+/// #[kernel]
+/// fn total(lane: &Lane, items: &[u64], out: &[Global<u64>]) {
+///     let i = lane.global_id();
+///     let price = Prices::start_of(lane, items[i]);
+///     let count = items.iter().filter(|item| **item == items[i]).count() as u64;
+///     out[i].set(price.wait().map_or(0, |price| price * count));
+/// }
+/// ```
 #[must_use = "the result comes with `wait`"]
 pub struct Pending<'launch, R: Wire> {
     state: State<R>,

@@ -14,6 +14,17 @@ pub fn now_ns() -> Result<i64, CallError> {
 }
 
 /// A moment on the device's own clock, which costs no call.
+///
+/// ```
+/// use hostcall_device::{Lane, kernel, println, time};
+///
+/// #[kernel]
+/// fn measured(lane: &Lane) {
+///     let begun = time::Instant::now();
+///     time::sleep(core::time::Duration::from_micros(20));
+///     println!("lane {}: {} ns", lane.global_id(), begun.elapsed().as_nanos());
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(u64);
 

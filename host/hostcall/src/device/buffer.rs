@@ -221,6 +221,15 @@ impl<T: Plain> DeviceBuffer<T> {
     ///
     /// # Errors
     /// When it does not lie in the buffer.
+    ///
+    /// ```
+    /// let device = hostcall::Device::open("cpu")?;
+    /// let numbers = device.upload(&[1u32, 2, 3, 4])?;
+    /// let last = numbers.part(2..)?;
+    /// last.write(&[30, 40])?;
+    /// assert_eq!(numbers.read()?, [1, 2, 30, 40]);
+    /// # Ok::<(), hostcall::Error>(())
+    /// ```
     pub fn part(&self, part: impl RangeBounds<usize>) -> Result<Self, Error> {
         let start = match part.start_bound() {
             Bound::Included(start) => *start,
@@ -361,6 +370,27 @@ impl<T: Word> DeviceBuffer<T> {
 
 /// `len` values of type `T` that host and running kernels both read and write, at the speed of the link. It is
 /// a slice of [`Global`]s on the host too. Launches that use it keep it alive; clones are the same memory.
+///
+/// ```
+/// use hostcall::{Device, Global, Grid, Lane, LaunchKernel, kernel};
+///
+/// #[kernel]
+/// fn answer(lane: &Lane, words: &[Global<u32>]) {
+///     while words[0].get() == 0 {
+///         lane.pause();
+///     }
+///     words[1].set(words[0].get() + 1);
+/// }
+///
+/// let device = Device::open("cpu")?;
+/// let stream = device.stream()?;
+/// let words = device.pinned::<u32>(2)?;
+/// answer.launch(&stream, Grid::new(1, 1), (&words,))?;
+/// words[0].set(41); // while the kernel runs
+/// stream.synchronize()?;
+/// assert_eq!(words[1].get(), 42);
+/// # Ok::<(), hostcall::Error>(())
+/// ```
 pub struct PinnedBuffer<T: Word> {
     pub(super) core: Arc<Core>,
     pub(super) memory: Arc<dyn Pinned>,

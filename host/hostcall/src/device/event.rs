@@ -10,6 +10,27 @@ use std::time::Duration;
 
 /// A point in a stream: it happens when all of the stream's work before it is done, and what its kernels printed and posted
 /// has been handled. [`super::Stream::record`] makes it. Clones are the same event.
+///
+/// ```
+/// use hostcall::{Device, Global, Grid, Lane, LaunchKernel, kernel};
+///
+/// #[kernel]
+/// fn count(lane: &Lane, out: &[Global<u64>]) {
+///     out[lane.global_id()].set(lane.global_id() as u64);
+/// }
+///
+/// let device = Device::open("cpu")?;
+/// let (stream, other) = (device.stream()?, device.stream()?);
+/// let out = device.alloc_zeroed::<u64>(64)?;
+/// let begun = stream.record()?;
+/// count.launch(&stream, Grid::new(1, 64), (&out,))?;
+/// let ended = stream.record()?;
+/// other.wait_for(&ended)?; // what `other` gets from here on comes behind the kernel
+/// ended.wait()?;
+/// let took = ended.elapsed_since(&begun)?.expect("both have happened");
+/// println!("{took:?} on the device");
+/// # Ok::<(), hostcall::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Event {
     pub(super) queue: Arc<StreamQueue>,

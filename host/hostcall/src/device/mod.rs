@@ -268,7 +268,8 @@ fn tell_what_close_waits_for(
 
 impl Device {
     /// Opens a device by name: `cpu` is the software device, `cuda:0` the first NVIDIA GPU, as `cuda` is,
-    /// `amdgpu:0` the first AMD GPU of ROCm, and `gfx942` an AMD GPU in software.
+    /// `amdgpu:0` the first AMD GPU of ROCm, and `gfx942` an AMD GPU in software
+    /// (where the program was built with the feature `gfx942`).
     ///
     /// # Errors
     /// When there is no such device, or it cannot be opened.
@@ -277,6 +278,31 @@ impl Device {
     }
 
     /// A builder for a device with services, sizes and streams of one's own.
+    ///
+    /// ```
+    /// use hostcall::{CallError, Device, service};
+    ///
+    /// #[service]
+    /// trait Names {
+    ///     fn len_of(id: u32) -> Option<u64>;
+    /// }
+    ///
+    /// struct Table(Vec<&'static str>);
+    ///
+    /// impl NamesHandler for Table {
+    ///     fn len_of(&self, id: u32) -> Result<Option<u64>, CallError> {
+    ///         Ok(self.0.get(id as usize).map(|name| name.len() as u64))
+    ///     }
+    /// }
+    ///
+    /// let device = Device::builder("cpu")
+    ///     .wave_size(64)
+    ///     .service(Names::serve(Table(vec!["lane", "wave"])))
+    ///     .server(|server| server.handler_threads(4).message_limit(1 << 20))
+    ///     .open()?;
+    /// assert_eq!((device.target().as_str(), device.wave_size()), ("cpu", 64));
+    /// # Ok::<(), hostcall::Error>(())
+    /// ```
     pub fn builder(name: &str) -> DeviceBuilder {
         DeviceBuilder::new(name)
     }

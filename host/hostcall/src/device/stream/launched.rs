@@ -131,6 +131,33 @@ impl LaunchState {
 }
 
 /// A launch. Dropping it lets the launch run on; clones are the same launch.
+///
+/// ```
+/// use hostcall::device::LaunchFailure;
+/// use hostcall::{Device, Error, Global, Grid, Lane, LaunchKernel, kernel};
+/// use std::time::Duration;
+///
+/// #[kernel]
+/// fn wait_for(lane: &Lane, go_on: &Global<u32>) {
+///     while go_on.get() == 0 {
+///         lane.pause(); // lets other lanes run, and ends the lane once it is cancelled
+///     }
+/// }
+///
+/// let device = Device::open("cpu")?;
+/// let stream = device.stream()?;
+/// let go_on = device.upload(&[1u32])?;
+/// let launch = wait_for.launch(&stream, Grid::new(1, 1), (&go_on,))?;
+/// assert_eq!(launch.wait()?.exit_code, None);
+///
+/// let never = device.upload(&[0u32])?;
+/// let launch = wait_for.launch(&stream, Grid::new(1, 1), (&never,))?;
+/// launch.cancel_after(Duration::from_millis(10));
+/// let Err(Error::Launch { failure, .. }) = launch.wait() else { panic!("it was cancelled") };
+/// assert!(matches!(failure, LaunchFailure::TimedOut));
+/// assert!(stream.synchronize().is_err()); // tells of it too, and then the stream goes on
+/// # Ok::<(), hostcall::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Launch {
     pub(super) queue: Arc<StreamQueue>,

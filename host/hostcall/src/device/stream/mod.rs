@@ -72,6 +72,29 @@ const TELL_AFTER: Duration = Duration::from_secs(5);
 /// Dropping a stream waits for its work, since kernels use memory of the host, and writes a failure that nobody asked for to
 /// the standard error; after 5 seconds it writes that it waits. So cancel launches that do not end before. In a handler, in a
 /// host function and in a panic it does not wait: the work goes on.
+///
+/// ```
+/// use hostcall::{Device, Global, Grid, Lane, LaunchKernel, kernel};
+///
+/// #[kernel]
+/// fn add(lane: &Lane, more: u32, out: &[Global<u32>]) {
+///     let cell = &out[lane.global_id()];
+///     cell.set(cell.get() + more);
+/// }
+///
+/// let device = Device::open("cpu")?;
+/// let stream = device.stream()?;
+/// let (numbers, copy) = (device.alloc_zeroed::<u32>(4)?, device.alloc_zeroed::<u32>(4)?);
+/// stream.write(&numbers, &[1, 2, 3, 4])?; // taken at once, copied in the stream's order
+/// add.launch(&stream, Grid::new(1, 4), (10, &numbers))?;
+/// stream.copy(&copy, &numbers)?;
+/// stream.fill(&numbers, 7)?;
+/// let copied = stream.read(&copy)?;
+/// assert_eq!(copied.wait()?, [11, 12, 13, 14]);
+/// stream.synchronize()?; // tells of what failed
+/// assert_eq!(numbers.read()?, [7; 4]);
+/// # Ok::<(), hostcall::Error>(())
+/// ```
 pub struct Stream {
     queue: Arc<StreamQueue>,
 }
@@ -175,6 +198,17 @@ impl Stream {
     ///
     /// # Errors
     /// When the device was closed, or the stream captures.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    ///
+    /// let stream = hostcall::Device::open("cpu")?.stream()?;
+    /// let (sender, receiver) = mpsc::channel();
+    /// stream.host_function(move || sender.send("done").expect("somebody listens"))?;
+    /// stream.synchronize()?;
+    /// assert_eq!(receiver.try_recv(), Ok("done"));
+    /// # Ok::<(), hostcall::Error>(())
+    /// ```
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         self.refuse_captured(|| GraphError::OneShotFunction, "host_function")?;
         self.queue.push(Vec::new(), Operation::HostFunction(Box::new(function))).map(drop)
