@@ -123,7 +123,7 @@ pub struct LaunchParams {
     /// [`crate::layout::HomeSlotWords`] for each home slot.
     pub channel: u64,
     /// Two `u64` in memory of the device, two a stream and aligned to 16 bytes: kernels whose `sequence` is one of these or
-    /// more return when they begin. Lanes write the first, the host the second. On NVIDIA the first wave of a kernel
+    /// more return when they begin. Lanes write the first, the host the second. On GPUs the first wave of a kernel
     /// that returns so lowers the first to the `sequence` before its own, if that is less: the last that ran.
     pub stop_at: u64,
     /// Place of the launch in its stream, counted up by the host.

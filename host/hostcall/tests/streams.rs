@@ -150,6 +150,60 @@ fn a_failure_stops_the_stream_until_it_is_told() {
     assert!(!ran.load(Ordering::Relaxed));
 }
 
+/// Who waits for what came before a launch does not let the stream go on behind that launch, which is cancelled meanwhile.
+#[test]
+fn a_stop_is_told_with_its_launch() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    for _ in 0..50 {
+        let [gate, counter] = [(); 2].map(|()| device.alloc_zeroed::<u32>(1).unwrap());
+        wait_for_gate.launch(&stream, ONE, (&gate,)).unwrap();
+        let told = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| stream.synchronize());
+            std::thread::sleep(Duration::from_millis(2));
+            count.launch(&stream, ONE, (&counter,)).unwrap().cancel();
+            assert!(gate.write_now(&[1]).unwrap());
+            waits.join().unwrap()
+        });
+        let behind = count.launch(&stream, ONE, (&counter,)).unwrap();
+        match told {
+            Ok(()) => {
+                assert!(matches!(failure(stream.synchronize()), LaunchFailure::Cancelled));
+                assert!(matches!(failure(behind.wait().map(drop)), LaunchFailure::Skipped));
+            }
+            told => {
+                assert!(matches!(failure(told), LaunchFailure::Cancelled));
+                behind.wait().unwrap();
+            }
+        }
+        stream.synchronize().unwrap();
+    }
+}
+
+/// Threads that launch, cancel and synchronize the same stream.
+#[test]
+fn many_threads_stop_one_stream() {
+    let device = cpu();
+    let (stream, counter) = (&device.stream().unwrap(), &device.alloc_zeroed::<u32>(1).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                for step in 0..500 {
+                    let launch = count.launch(stream, ONE, (counter,)).unwrap();
+                    if step % 10 == thread {
+                        launch.cancel();
+                    }
+                    if step % 10 == 9 {
+                        let _ = stream.synchronize();
+                    }
+                }
+            });
+        }
+    });
+    while stream.synchronize().is_err() {}
+    count.launch(stream, ONE, (counter,)).unwrap().wait().unwrap();
+}
+
 #[kernel]
 fn panic_behind_gate(lane: &Lane, gate: &Global<u32>) {
     while gate.get() == 0 {

@@ -5,7 +5,7 @@ use crate::packet::Look;
 use core::arch::amdgpu as intrinsics;
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
 use hostcall_abi::layout::{LONE_WAVE, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
-use hostcall_channel::device::{WaveRecord, is_stopped};
+use hostcall_channel::device::{WaveRecord, is_stopped, stop_from};
 
 unsafe extern "unadjusted" {
     #[link_name = "llvm.readsteadycounter"]
@@ -53,6 +53,14 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
         unsafe { here.record_address().cast::<WaveRecordWords>().write(WaveRecordWords::BEGIN) };
     }
     here.sync(here.wave_lanes());
+    if stopped {
+        core::hint::cold_path();
+        // The grid's first wave begins before any other: of a launch that is stopped later, it has begun.
+        if here.index_in_workgroup() == 0 && here.workgroup_index() == 0 {
+            // SAFETY: the host gives each launch the words of its stream.
+            unsafe { stop_from(params.stop_at, params.sequence - 1) };
+        }
+    }
     stopped
 }
 

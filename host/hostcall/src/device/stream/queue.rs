@@ -112,6 +112,8 @@ pub(super) struct State {
     pub(super) failed: Option<Error>,
     /// Which launches do not begin.
     pub(super) stops: Stops,
+    /// Sequence of the last launch of which it is noted how it ended, or why it will not begin.
+    pub(super) ended: u64,
     /// Points of other streams that the device refused to wait for: the next operation waits for them, since those behind it
     /// rely on it.
     pub(super) refused: Vec<Before>,

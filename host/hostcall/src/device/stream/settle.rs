@@ -411,6 +411,7 @@ impl StreamQueue {
     /// Notes how a launch ended.
     fn note_end(&self, queue: &mut State, end: End) {
         let End { launch, outcome, has_exited, has_run } = end;
+        queue.ended = queue.ended.max(launch.sequence);
         // Code that is not hostcall's does not look at the stop word: what was with the device has run.
         let has_run = has_run || !launch.is_served();
         let is_stopped = !has_run && queue.stops.has_behind_first(launch.sequence);

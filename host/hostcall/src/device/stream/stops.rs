@@ -1,7 +1,8 @@
 //! Which launches of a stream do not begin, because one before them failed or was ended.
 //!
-//! A launch that fails stops the stream from its sequence on. The stop is *open* until `synchronize` has told of it; from then on
-//! it holds for what had been pushed by then, and what is pushed later begins once all of that is settled.
+//! A launch that fails or is cancelled stops the stream from its sequence on. The stop is *open* until the launch's end is settled
+//! and `synchronize` has told of it; from then on it holds for what had been pushed by then, and what is pushed later begins once
+//! all of that is settled.
 
 use smallvec::SmallVec;
 
@@ -36,9 +37,10 @@ impl Stops {
         }
     }
 
-    /// Notes that the open stop was told, when this had been pushed.
-    pub fn tell(&mut self, told: Told) {
-        if let Some(stop) = self.0.last_mut().filter(|stop| stop.told.is_none()) {
+    /// Notes that the open stop is told, when this had been pushed; unless it is not known yet how the launch ended that made it:
+    /// `ended` is the last launch whose end is settled.
+    pub fn tell(&mut self, ended: u64, told: Told) {
+        if let Some(stop) = self.0.last_mut().filter(|stop| stop.told.is_none() && stop.from <= ended) {
             stop.told = Some(told);
         }
     }
@@ -109,7 +111,7 @@ mod tests {
     fn a_stop_that_was_told_holds_for_what_had_been_pushed() {
         let mut stops = Stops::default();
         stops.add(3);
-        stops.tell(told(6, 9));
+        stops.tell(3, told(6, 9));
         assert!(!is_open(&stops) && stops.has(6) && !stops.has(7));
         assert!(stops.skips(6, 9) && !stops.skips(6, 10));
         assert_eq!(stops.first_told(), Some(told(6, 9)));
@@ -122,12 +124,14 @@ mod tests {
     fn a_launch_behind_a_told_stop_stops_the_stream_again() {
         let mut stops = Stops::default();
         stops.add(3);
-        stops.tell(told(6, 9));
+        stops.tell(3, told(6, 9));
         stops.add(8);
         assert!(is_open(&stops) && stops.has(6) && !stops.has(7) && stops.has(8));
         assert_eq!(stops.pass_first(), Some(8));
         assert!(!stops.has(6) && stops.has(8) && stops.first_told().is_none());
-        stops.tell(told(9, 20));
+        stops.tell(7, told(9, 20));
+        assert!(is_open(&stops), "nobody knows yet how it ended");
+        stops.tell(8, told(9, 20));
         assert_eq!(stops.pass_first(), None);
         assert!(!stops.has(8));
     }

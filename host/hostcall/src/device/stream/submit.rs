@@ -8,7 +8,6 @@ use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer};
 use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting, lock};
 use super::settle::Patience;
 use super::step::{Step, StepControl};
-use super::stops::Told;
 use crate::device::error::{Error, LaunchFailure, message_of};
 use crate::device::graph::{ListedRow, NodeFailure};
 use crate::device::uses::Dependent;
@@ -64,7 +63,7 @@ impl StreamQueue {
             if state.stops.has(sequence) {
                 return self.drop_next(state, next);
             }
-            if !self.has_restarted(state) {
+            if !self.has_restarted(state, next.position) {
                 return Some(next);
             }
         }
@@ -103,28 +102,26 @@ impl StreamQueue {
         !state.in_flight.back().is_some_and(is_needed) || self.signal(state)
     }
 
-    /// Starts the stream again where its stops were told and all that they hold for is settled. Returns whether no launch has to
-    /// wait for that any more.
+    /// Starts the stream again behind stops that were told before this position was given out, once all that they hold for is
+    /// settled. Returns whether what is at the position need not wait for that.
     #[inline]
-    fn has_restarted(&self, state: &mut State) -> bool {
-        state.stops.first_told().is_none_or(|told| self.restart(state, told))
+    fn has_restarted(&self, state: &mut State, position: u64) -> bool {
+        state.stops.first_told().is_none_or(|_| self.restart(state, position))
     }
 
     #[cold]
-    fn restart(&self, state: &mut State, mut told: Told) -> bool {
-        loop {
+    fn restart(&self, state: &mut State, position: u64) -> bool {
+        while let Some(told) = state.stops.first_told().filter(|told| told.position < position) {
             if self.settled.load(Ordering::Acquire) < told.position {
                 self.wanted.fetch_max(told.position, Ordering::SeqCst);
                 self.signal(state);
                 return false;
             }
             self.words.restart(told.sequence);
+            // The next stop may have been made before what comes now, which precedes it.
             state.stops.pass_first().into_iter().for_each(|from| self.words.stop_from(from));
-            match state.stops.first_told() {
-                Some(next) => told = next,
-                None => return true,
-            }
         }
+        true
     }
 
     /// Says whether the device has room for one more operation of the stream.
@@ -216,6 +213,7 @@ impl StreamQueue {
                 let failed = node.origin.fail(NodeFailure::Device(error.clone()));
                 state.failed.get_or_insert(failed);
                 state.stops.add(node.next);
+                state.ended = state.ended.max(node.next);
             }
             kept => {
                 if let Kept::Transfer(transfer) = kept
@@ -408,7 +406,7 @@ impl StreamQueue {
             return self.drop_next(state, next);
         }
         // All before it is settled.
-        self.has_restarted(state);
+        self.has_restarted(state, position);
         let (work, step): (Box<dyn FnOnce() -> Result<(), Error> + Send>, _) = match next.operation {
             Operation::HostFunction(function) => {
                 let work = move || {

@@ -163,7 +163,8 @@ impl StreamQueue {
         // With `pushing`, so that no launch is skipped that nobody is told of.
         let pushing = lock(&self.pushing);
         let mut state = lock(&self.state);
-        state.stops.tell(Told { sequence: pushing.sequence, position: pushing.position });
+        let ended = state.ended;
+        state.stops.tell(ended, Told { sequence: pushing.sequence, position: pushing.position });
         state.failed.take().map_or(Ok(()), Err)
     }
 
