@@ -6,6 +6,8 @@ pub mod number {
     pub const DEFAULT: u16 = 0;
     /// Programs and kernels: panic report, exit, format registration, print, and the like.
     pub const SYSTEM: u16 = 1;
+    /// A post of a panic whose message the host formats, see `hostcall_format::unformatted`.
+    pub const PANIC: u16 = SYSTEM + 14;
     /// The post of one printed line whose format is registered: the post's 32 extra bits are the format's id,
     /// its words the arguments.
     pub const PRINT: u16 = SYSTEM + 15;

@@ -29,6 +29,7 @@ mod parse;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod render;
 pub mod tags;
+pub mod unformatted;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod value;
 

@@ -4,6 +4,9 @@ use crate::lane::place;
 use crate::system::System;
 use crate::target;
 
+#[cfg(all(target_arch = "nvptx64", hostcall_unformatted))]
+pub(crate) mod unformatted;
+
 /// Sends a panic's message and place. The kernel's own text is cut at the host's limit, not here.
 pub(crate) fn report(message: &str, file: &str, line: u32, column: u32) {
     let here = target::here();

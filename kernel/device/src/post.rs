@@ -38,6 +38,12 @@ pub(crate) fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), 
     }
 }
 
+/// Posts words of a message that is more than one post, for a lane that does nothing else any more.
+#[cfg(all(target_arch = "nvptx64", hostcall_unformatted))]
+pub(crate) fn post_piece(service: u16, extra: u32, words: [u64; MAX_POST_WORDS]) -> Result<(), CallError> {
+    put_as_group::<MAX_POST_WORDS>(service, extra, words)
+}
+
 #[inline(always)]
 fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS]) -> Result<(), CallError> {
     if target::IN_STEP && put_in_step::<N>(service, extra, payload) {

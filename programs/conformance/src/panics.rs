@@ -39,6 +39,55 @@ pub fn panic_kinds(lane: &Lane, kind: u32, guilty: u64, out: &[Global<u64>]) {
     out[id as usize].set(id + 1);
 }
 
+/// Ways of [`panic_values`].
+pub const VALUES: u32 = 14;
+
+/// Lane `guilty` of the grid panics in one of [`VALUES`] ways, with values that no function of this program has to show. `texts` has
+/// six bytes of a text.
+#[kernel]
+pub fn panic_values(lane: &Lane, kind: u32, guilty: u64, texts: &[Global<u8>], out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let is_guilty = Echo::one(id) == Ok(id) && id == guilty;
+    if is_guilty {
+        let (small, negative, float) = (black_box(7u8), black_box(-3i16), black_box(0.125f32));
+        let (letter, truth, word) = (black_box('é'), black_box(true), black_box("a \"word\""));
+        match kind {
+            0 => panic!("{small} {negative} {float} {letter} {truth} {word} {}", u64::MAX),
+            1 => panic!(
+                "{small:>5}|{small:#06x}|{negative:+}|{negative:x}|{float:.2}|{float:e}|{word:>12}|{word:-<9.3}"
+            ),
+            2 => panic!("{letter:?} {word:?} {float:?} {small:08b} {small:o} {id:X} {small:#?}"),
+            3 => panic!("{:1$}|{:.*}|{{}}", negative, black_box(6), float),
+            4 => core::assert_eq!(id, id + 1),
+            5 => core::assert_eq!(small, 8, "of lane {id}: {word}"),
+            6 => core::assert_ne!(&&letter, &&'é'),
+            7 => Err::<(), CallError>(black_box(CallError::Failed(-5))).unwrap(),
+            8 => Err::<(), &str>(word).expect("a word"),
+            9 => {
+                _ = black_box(&[1, 2, 3][..])
+                    .get(black_box(2)..black_box(9))
+                    .map_or_else(|| panic!("{}", word), <[i32]>::len)
+            }
+            10 => _ = black_box(&[1, 2, 3][..])[black_box(3)..black_box(2)].len(),
+            11 => _ = black_box(small) / black_box(0),
+            12 => {
+                // A text that the program does not hold, in memory of the host's or of this lane.
+                let mut bytes = [0; 6];
+                bytes.iter_mut().zip(texts).for_each(|(to, from)| *to = from.get());
+                panic!("from elsewhere: {}", core::str::from_utf8(&bytes).unwrap_or("?"));
+            }
+            _ => panic!("{}", LONG),
+        }
+    }
+    out[id as usize].set(1 + u64::from(is_guilty));
+}
+
+/// More than a device sends of a text.
+pub const LONG: &str = match core::str::from_utf8(&[b'l'; 700]) {
+    Ok(long) => long,
+    Err(_) => "",
+};
+
 #[allow(unconditional_recursion, reason = "its stack ends some time")]
 #[inline(never)]
 fn recurse(depth: u64) -> u64 {

@@ -47,7 +47,7 @@ pub(crate) fn compile(
         // A lane's panic is caught and reported, so it must unwind whatever the package's profile says.
         Target::Cpu => _ = cargo.env(profile_variable(&request.profile, "PANIC"), "unwind"),
         Target::Nvptx { cpu } | Target::Cubin { cpu } => {
-            for_gpu(&mut cargo, request, package, toolchain, &flags::nvidia(cpu));
+            for_gpu(&mut cargo, request, package, toolchain, &flags::nvidia(cpu, toolchain));
             cargo.arg("--").args(flags::NVIDIA_PROGRAM);
         }
         Target::Amdgpu { cpu } => {

@@ -60,9 +60,15 @@ fn all(cpu: &str, feature: &str) -> Vec<String> {
     ]
 }
 
+/// Has panics sent for the host to format, and not formatted on the device.
+const SENDS_PANICS: &str = "--cfg=hostcall_unformatted";
+
 /// Arguments for every crate of an NVIDIA program.
-pub(crate) fn nvidia(cpu: &str) -> Vec<String> {
+pub(crate) fn nvidia(cpu: &str, toolchain: &Toolchain) -> Vec<String> {
     let mut flags = all(cpu, NVIDIA_FEATURE);
+    if toolchain.sends_panics {
+        flags.push(SENDS_PANICS.into());
+    }
     flags.push("-Clinker=/bin/true".into());
     // Other architectures imply a PTX version that has every instruction of the device crate. Named only where
     // it must be, because the compiler warns of it.

@@ -1,6 +1,7 @@
 use crate::contraction::with_contraction;
 use crate::order::with_order;
 use crate::package::Package;
+use crate::panics::with_panics;
 use crate::registers::{self, MOST_LANES};
 use crate::spared::with_answers;
 use crate::stack::with_stack_bytes;
@@ -95,7 +96,7 @@ pub(crate) fn finished(built: &Path) -> Result<String, BuildError> {
     };
     // Without the listing all orders are the strongest.
     let listing = text(&built.with_extension("ll")).unwrap_or_default();
-    let ptx = with_order(&text(built)?, &listing);
+    let ptx = with_panics(&with_order(&text(built)?, &listing));
     Ok(with_stack_bytes(&with_bounds(&with_answers(&with_contraction(&ptx)))))
 }
 

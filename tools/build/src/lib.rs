@@ -34,6 +34,7 @@ mod kernels;
 mod lock;
 mod order;
 mod package;
+mod panics;
 mod ptx;
 mod registers;
 mod report;

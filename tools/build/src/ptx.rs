@@ -4,7 +4,9 @@
 pub(crate) struct Function<'t> {
     pub name: &'t str,
     pub is_entry: bool,
-    /// What stands between its braces, a part of the text.
+    /// What stands before its braces, from the beginning of its line on: a part of the text, as its body is.
+    pub header: &'t str,
+    /// What stands between its braces.
     pub body: &'t str,
     pub statements: Vec<Statement<'t>>,
     /// Bytes of its variables that lie on the stack.
@@ -17,6 +19,11 @@ impl Function<'_> {
     pub fn is_end_of_waves(&self) -> bool {
         let names = ["8end_part", "7end_all"];
         names.iter().any(|name| self.name.contains(&format!("15hostcall_device6target3gpu{name}")))
+    }
+
+    /// Whether one comes back from it.
+    pub fn returns(&self) -> bool {
+        self.statements.iter().any(|statement| statement.opcode == "ret")
     }
 
     /// Whether it is where all panics get to, whose report is a call that tells the host of all posts.
@@ -32,7 +39,8 @@ pub(crate) fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
         let (header, body) = text.split_once("\n{")?;
         let (at, keyword) =
             [".entry ", ".func "].iter().filter_map(|word| Some((header.rfind(word)?, *word))).max()?;
-        let header = header[at + keyword.len()..].trim_start();
+        let line = header[..at].rfind('\n').map_or(0, |end| end + 1);
+        let (whole, header) = (&header[line..], header[at + keyword.len()..].trim_start());
         // The result stands before the name.
         let name =
             header.strip_prefix('(').map_or(header, |result| result.split_once(')').unwrap_or_default().1);
@@ -41,6 +49,7 @@ pub(crate) fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
         Some(Function {
             name,
             is_entry,
+            header: whole,
             body,
             statements: statements(body).collect(),
             frame_bytes: frame_bytes(body),

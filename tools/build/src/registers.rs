@@ -45,18 +45,25 @@ pub(crate) fn bounds(ptx: &str) -> HashMap<&str, u32> {
     let functions: HashMap<&str, Function<'_>> =
         functions(ptx).map(|function| (function.name, function)).collect();
     let entries = functions.values().filter(|function| function.is_entry);
-    entries.map(|entry| (entry.name, bound(entry, &functions))).collect()
+    let mut needs = HashMap::new();
+    entries.map(|entry| (entry.name, bound(entry, &functions, &mut needs))).collect()
 }
 
-/// The most that a kernel needs, or any function that it calls and that is not rare.
-fn bound<'t>(entry: &Function<'t>, functions: &HashMap<&'t str, Function<'t>>) -> u32 {
+/// The most that a kernel needs, or any function that it calls and that is not rare. `needs` has what was worked out before.
+fn bound<'t>(
+    entry: &Function<'t>,
+    functions: &HashMap<&'t str, Function<'t>>,
+    needs: &mut HashMap<&'t str, u32>,
+) -> u32 {
     let own = OwnFunctions::of(entry, functions);
-    let of_function = |function: &&Function<'t>| {
-        let need = Liveness::of(function).need();
-        let values = if need.values <= FITS_LEAST { LEAST } else { need.values + SPARE };
-        values.max(if need.computes { COMPUTES } else { LEAST })
+    let mut of_function = |function: &&Function<'t>| {
+        *needs.entry(function.name).or_insert_with(|| {
+            let need = Liveness::of(function).need();
+            let values = if need.values <= FITS_LEAST { LEAST } else { need.values + SPARE };
+            values.max(if need.computes { COMPUTES } else { LEAST })
+        })
     };
-    let need = own.functions.iter().map(of_function).max().unwrap_or(LEAST);
+    let need = own.functions.iter().map(&mut of_function).max().unwrap_or(LEAST);
     need.max(if own.call_others { CALLS } else { LEAST }).next_multiple_of(8)
 }
 
@@ -107,7 +114,7 @@ impl Function<'_> {
     /// Whether a kernel hardly ever gets there: where nothing returns from (panics), and the end of waves that have slots.
     fn is_rare(&self) -> bool {
         // Panics do not return.
-        self.is_end_of_waves() || !self.statements.iter().any(|statement| statement.opcode == "ret")
+        self.is_end_of_waves() || !self.returns()
     }
 
     /// Whether calls of the host go through it. What computes is the kernel's own.

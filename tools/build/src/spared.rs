@@ -56,22 +56,31 @@ pub(crate) fn with_answers(ptx: &str) -> String {
             *found.entry(function.name).or_default() |= NEVER_STOPS;
         }
         let is_no = |line: &str| !posts && line.contains(ASKS_POSTS) || !record && line.contains(ASKS_RECORD);
-        let nos = function.body.lines().filter(|line| is_no(line)).filter_map(|line| words(line).nth(2));
-        let known = Known::of(function, &nos.collect());
         answered += &ptx[done..at];
-        let mut body = String::with_capacity(function.body.len());
-        for line in function.body.split_inclusive('\n') {
-            match parameters(function, line).or_else(|| known.branch(line)) {
-                Some(instead) => body += &instead,
-                None if is_no(line) => body += &line.replace(", 1;", ", 0;"),
-                None => body += line,
-            }
-        }
-        answered += &if known.0.is_empty() { body } else { without_dead(&body) };
+        answered += &answer(function, is_no, |line| parameters(function, line));
         done = at + function.body.len();
     }
     answered += &ptx[done..];
     found.into_iter().fold(answered, |ptx, (entry, found)| with_found(ptx, entry, found))
+}
+
+/// A function's body with no for an answer where a line `is_no`, and other lines as `instead` gives them.
+pub(crate) fn answer(
+    function: &Function<'_>,
+    is_no: impl Fn(&str) -> bool,
+    instead: impl Fn(&str) -> Option<String>,
+) -> String {
+    let nos = function.body.lines().filter(|line| is_no(line)).filter_map(|line| words(line).nth(2));
+    let known = Known::of(function, &nos.collect());
+    let mut body = String::with_capacity(function.body.len());
+    for line in function.body.split_inclusive('\n') {
+        match instead(line).or_else(|| known.branch(line)) {
+            Some(instead) => body += &instead,
+            None if is_no(line) => body += &line.replace(", 1;", ", 0;"),
+            None => body += line,
+        }
+    }
+    if known.0.is_empty() { body } else { without_dead(&body) }
 }
 
 /// PTX in which the info of this entry's kernel says what was found in its code.

@@ -25,12 +25,45 @@ pub(crate) struct Toolchain {
     pub vendor: Option<PathBuf>,
     /// Linker for AMD code objects that knows the target's arguments; None: the compiler's own.
     pub clang: Option<PathBuf>,
+    /// Its library hands to a panic what the device crate can send without formatting it.
+    pub sends_panics: bool,
+}
+
+/// What the library's sources have if a panic's message is what the device crate takes it for
+/// (`kernel/device/src/panics/unformatted.rs`).
+const PANIC_SOURCES: [(&str, &str); 3] = [
+    (
+        "core/src/panic/panic_info.rs",
+        "pub struct PanicMessage<'a> {\n    message: &'a fmt::Arguments<'a>,\n}",
+    ),
+    (
+        "core/src/fmt/mod.rs",
+        "pub struct Arguments<'a> {\n    template: NonNull<u8>,\n    args: NonNull<rt::Argument<'a>>,\n}",
+    ),
+    (
+        "core/src/fmt/rt.rs",
+        "value: NonNull<()>,\n        formatter: unsafe fn(NonNull<()>, &mut Formatter<'_>) -> Result,\n        \
+         _lifetime: PhantomData<&'a ()>,\n    },\n    Count(u16),\n}",
+    ),
+];
+
+/// Whether a library's sources have [`PANIC_SOURCES`].
+fn sends_panics(library: &Path) -> bool {
+    PANIC_SOURCES.iter().all(|(file, text)| {
+        std::fs::read_to_string(library.join(file)).is_ok_and(|source| source.contains(text))
+    })
 }
 
 impl Toolchain {
     pub fn find(target: &Target) -> Result<Self, BuildError> {
         if *target == Target::Cpu {
-            return Ok(Self { cargo: host_cargo(), rustc: None, vendor: None, clang: None });
+            return Ok(Self {
+                cargo: host_cargo(),
+                rustc: None,
+                vendor: None,
+                clang: None,
+                sends_panics: false,
+            });
         }
         let missing = |missing| BuildError::NoToolchain { target: target.to_string(), missing };
 
@@ -69,8 +102,9 @@ impl Toolchain {
         if matches!(target, Target::Amdgpu { .. }) && clang.is_none() && !is_rustup {
             return Err("links AMD code objects with clang-22 and lld-22, which are missing".into());
         }
+        let sends_panics = sends_panics(&library);
         let vendor = Some(library.join("vendor")).filter(|vendor| vendor.exists());
-        Ok(Self { cargo, rustc: Some(rustc.into()), vendor, clang })
+        Ok(Self { cargo, rustc: Some(rustc.into()), vendor, clang, sends_panics })
     }
 }
 
@@ -132,6 +166,14 @@ mod tests {
                 assert!(is_old || matches!(result, Ok(_) | Err(BuildError::TooOld(_))), "{name}");
             }
         }
+    }
+
+    /// Of the compiler that is here, or panics would be formatted by the device, unseen.
+    #[test]
+    fn panics_are_sent_with_this_compiler() {
+        let Ok(toolchain) = Toolchain::find(&Target::parse("sm_70").unwrap()) else { return };
+        assert!(toolchain.sends_panics, "{:?} has another `core`: see PANIC_SOURCES", toolchain.rustc);
+        assert!(!sends_panics(Path::new("/nowhere")));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What kernels report of themselves: panics and exit codes, by launch, and printing.
 
 use super::calling_launch;
+use super::panics::Begun;
 use super::print::Printer;
 use crate::engine::rare::Rare;
 use hostcall_abi::launch::{LaunchId, LaunchRun};
@@ -71,6 +72,8 @@ pub struct Reports(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     by_launch: Rare<HashMap<LaunchId, Report>>,
+    /// Panics of which posts are still to come.
+    begun: Rare<Begun>,
     on_end: OnceLock<OnEnd>,
 }
 
@@ -84,6 +87,7 @@ impl Reports {
 
     /// Takes what a launch reported. To be called when it has ended, or reports pile up.
     pub fn take(&self, launch: LaunchId) -> Report {
+        self.0.begun.change_some(|begun| begun.forget(launch));
         self.0.by_launch.change_some(|reports| reports.remove(&launch)).flatten().unwrap_or_default()
     }
 
@@ -93,6 +97,23 @@ impl Reports {
             reports.keys().copied().filter(|launch| launches.contains(*launch)).collect()
         };
         self.0.by_launch.change_some(of).unwrap_or_default()
+    }
+
+    /// Adds a panic, which has an effect as of a call.
+    pub(super) fn add_panic(&self, launch: LaunchId, panic: Panic) {
+        self.add(launch, EarlyEnd::Panicked, |report| {
+            if report.panic.is_some() {
+                report.other_panics += 1;
+                return false;
+            }
+            report.panic = Some(Panic { message: cut(&panic.message), file: cut(&panic.file), ..panic });
+            true
+        });
+    }
+
+    /// Changes what there is of panics that are not complete.
+    pub(super) fn change_begun<R>(&self, change: impl FnOnce(&mut Begun) -> R) -> R {
+        self.0.begun.change(change)
     }
 
     fn add(&self, launch: LaunchId, end: EarlyEnd, add: impl FnOnce(&mut Report) -> bool) {
@@ -149,16 +170,9 @@ impl SystemHandler for SystemReports {
         message: &str,
         file: &str,
     ) -> Result<(), CallError> {
-        self.reports.add(calling_launch(), EarlyEnd::Panicked, |report| {
-            if report.panic.is_some() {
-                report.other_panics += 1;
-                return false;
-            }
-            let workgroup = [x, y, z];
-            report.panic =
-                Some(Panic { message: cut(message), file: cut(file), line, column, workgroup, lane });
-            true
-        });
+        let (message, file) = (message.to_owned(), file.to_owned());
+        let panic = Panic { message, file, line, column, workgroup: [x, y, z], lane };
+        self.reports.add_panic(calling_launch(), panic);
         Ok(())
     }
 

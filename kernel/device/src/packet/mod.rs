@@ -165,6 +165,16 @@ fn release_home(here: Here) {
     }
 }
 
+/// Tells the host of the posts that a panic is, and lets no later launch of the stream begin.
+#[cfg(all(target_arch = "nvptx64", hostcall_unformatted))]
+pub(crate) fn end_panicked(here: Here) {
+    // It has none where its launch was over before.
+    if here.slot().is_some() {
+        announce_posts(here.record());
+    }
+    stop_stream(here);
+}
+
 /// Lets no workgroup of the lane's launch, and no later launch of its stream, begin any more.
 pub(crate) fn stop_stream(here: Here) {
     let params = here.params();

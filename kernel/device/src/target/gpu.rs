@@ -108,6 +108,20 @@ fn look(here: Here) {
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    #[cfg(all(target_arch = "nvptx64", hostcall_unformatted))]
+    if !super::formats_panics() && crate::panics::unformatted::report(info) {
+        crate::packet::end_panicked(here());
+        exit_lane()
+    }
+    report_formatted(info);
+    exit_lane()
+}
+
+/// Formats a panic's message and sends it. On NVIDIA a function of its own: its room for the text is stack of those alone that do.
+#[cfg(not(test))]
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+#[cfg_attr(not(target_arch = "nvptx64"), inline(always))]
+fn report_formatted(info: &core::panic::PanicInfo<'_>) {
     let (file, line, column) =
         info.location().map_or(("?", 0, 0), |place| (place.file(), place.line(), place.column()));
     #[cfg(feature = "panic-text")]
@@ -123,7 +137,6 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
         line,
         column,
     );
-    exit_lane()
 }
 
 /// What LLVM calls to compare slices. No library is linked to a device program, so this crate has it.

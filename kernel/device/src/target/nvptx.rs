@@ -126,6 +126,31 @@ pub(crate) fn has_posts() -> bool {
     asked_of_build!("hostcall asks: posts")
 }
 
+/// Whether a panic of the function that asks is formatted here, which is one of two that the build makes where the program has values
+/// that only its own functions show.
+#[cfg(hostcall_unformatted)]
+#[inline(always)]
+pub(crate) fn formats_panics() -> bool {
+    asked_of_build!("hostcall asks: formats")
+}
+
+#[cfg(hostcall_unformatted)]
+global_asm!(".extern .global .align 8 .b64 hostcall_formatters[];");
+
+/// What functions that show values are given: pairs of a function's address and a [`Tag`](hostcall_format::unformatted::Tag),
+/// which the build writes, and a pair of zeros.
+#[cfg(hostcall_unformatted)]
+#[inline(always)]
+pub(crate) fn formatters() -> *const [usize; 2] {
+    let table;
+    // SAFETY: takes an address, touches nothing.
+    unsafe {
+        asm!("{{ .reg .u64 %hostcall; mov.u64 %hostcall, hostcall_formatters; cvta.global.u64 {table}, %hostcall; }}",
+            table = out(reg64) table, options(pure, nomem, nostack, preserves_flags));
+    }
+    table
+}
+
 /// Bytes of dynamic shared memory that the launch gave the workgroup.
 #[cfg(target_feature = "sm_90")]
 #[inline(always)]

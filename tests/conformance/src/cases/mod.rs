@@ -79,7 +79,7 @@ cases! {
     foreign: records apart bytes dropped left_open;
     points: said;
     system: files folders maps environment stdin heap heap_leaks exit;
-    panics: kinds one_of_many null_write fault_beside_calls;
+    panics: kinds values one_of_many null_write fault_beside_calls;
     waves: operations reduction numbers_of_waves spinning spinning_for_ever;
     workgroups: arrays together histogram in_turn missing;
     atomics: alone together of_other_crates shared_by_references;

@@ -2,7 +2,8 @@ use crate::context::{done, read};
 use crate::{Context, Gates, Outcome, Session, echo, ensure, same};
 use conformance::calls::call_in_turn;
 use conformance::panics::{
-    CHECKS_OVERFLOW, KINDS, PANIC_LINE, panic_fault_beside_calls, panic_kinds, panic_null_write,
+    CHECKS_OVERFLOW, KINDS, LONG, PANIC_LINE, VALUES, panic_fault_beside_calls, panic_kinds,
+    panic_null_write, panic_values,
 };
 use conformance::services::Gate;
 use hostcall::device::DeviceFaultKind;
@@ -63,6 +64,53 @@ pub fn kinds(context: &Context) -> Outcome {
         still_works(&session)?;
     }
     Ok(())
+}
+
+/// What a panic says that no function of the program shows, as `format!` says it.
+pub fn values(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let texts = session.device.upload(b"of \xc3\xa9l").map_err(|error| error.to_string())?;
+    let (small, negative, float, id) = (7u8, -3i16, 0.125f32, GUILTY);
+    let (letter, truth, word) = ('é', true, "a \"word\"");
+    let expected = [
+        format!("{small} {negative} {float} {letter} {truth} {word} {}", u64::MAX),
+        format!(
+            "{small:>5}|{small:#06x}|{negative:+}|{negative:x}|{float:.2}|{float:e}|{word:>12}|{word:-<9.3}"
+        ),
+        format!("{letter:?} {word:?} {float:?} {small:08b} {small:o} {id:X} {small:#?}"),
+        format!("{:1$}|{:.*}|{{}}", negative, 6, float),
+        format!("assertion `left == right` failed\n  left: {id}\n right: {}", id + 1),
+        format!("assertion `left == right` failed: of lane {id}: {word}\n  left: 7\n right: 8"),
+        "assertion `left != right` failed\n  left: 'é'\n right: 'é'".into(),
+        "called `Result::unwrap()` on an `Err` value: Failed(-5)".into(),
+        format!("a word: {word:?}"),
+        word.into(),
+        "slice index starts at 3 but ends at 2".into(),
+        "attempt to divide by zero".into(),
+        "from elsewhere: of él".into(),
+    ];
+    for kind in 0..VALUES {
+        let out = session.out(GRID, 1)?;
+        let ended = session.try_run(panic_values, GRID, (kind, GUILTY, &texts, &out))?;
+        let Err(Error::Launch {
+            kernel, failure: LaunchFailure::Panicked { first: Some(panic), .. }, ..
+        }) = ended
+        else {
+            return Err(format!("way {kind}: the launch ended with {ended:?}"));
+        };
+        same!(kernel, "panic_values");
+        same!((panic.workgroup, panic.lane), ([1, 1, 0], 23));
+        ensure!(panic.file.ends_with("panics.rs") || panic.file.contains("core/src"));
+        match expected.get(kind as usize) {
+            Some(expected) => same!(panic.message, *expected),
+            // A device cuts it where it has room for no more.
+            None => ensure!(
+                panic.message.len() >= 256 && LONG.starts_with(panic.message.trim_end_matches(" [cut]"))
+            ),
+        }
+        same!(read(&out)?[GUILTY as usize], 0);
+    }
+    still_works(&session)
 }
 
 /// One lane of many; and many, of which the first is told.

@@ -49,6 +49,12 @@ pub fn problems(text: &str, kernels: &[String], limits: &Limits) -> Vec<String> 
         }
     }
 
+    if text.contains("hostcall_formatters[];") || !text.contains(" hostcall_formatters[") {
+        problems.push("panics are formatted by the device: `core` has others than it knows".to_owned());
+    }
+    if !limits.fences && text.lines().any(|line| line.contains("call") && line.contains(", prototype_")) {
+        problems.push("a program that only calls the host calls through a pointer".to_owned());
+    }
     for needed in ["ld.relaxed.sys.", "st.relaxed.sys."] {
         if !text.contains(needed) {
             problems.push(format!("no {needed}: calls cannot work without"));
@@ -202,6 +208,7 @@ fn traps_are_seen() {
     let kernels = ["main".to_owned()];
     let good = "\
 .visible .global .align 8 .b8 hostcall_kernel_info_main__0123abcd[72] = {1};
+.global .align 8 .u64 hostcall_formatters[2] = {0, 0};
 .visible .entry hostcall_kernel_main__0123abcd(
 	.param .align 8 .b8 hostcall_kernel_main__0123abcd_param_0[80],
 	.param .align 8 .b8 hostcall_kernel_main__0123abcd_param_1[8]
@@ -225,6 +232,8 @@ fn traps_are_seen() {
         "	// begin inline asm\n	{ .reg .u32 %t; activemask.b32 %t; }\n	// end inline asm",
         "	.local .align 8 .b8 	__local_depot1[2048];",
         "	// begin inline asm\n	@%p1 bar.sync 0;\n	// end inline asm",
+        "	call (retval0), %rd1, (param0), prototype_7;",
+        ".extern .global .align 8 .b64 hostcall_formatters[];",
     ] {
         assert_eq!(problems(&format!("{good}{bad}\n"), &kernels, &Limits::SMALL_CALL).len(), 1, "{bad}");
     }

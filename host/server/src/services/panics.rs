@@ -1,0 +1,126 @@
+//! Panics that come as posts, whose messages the host formats (`hostcall_format::unformatted`).
+
+use super::system::{Panic, Reports};
+use crate::engine::rare::MayBeEmpty;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::service::{Method, number};
+use hostcall_abi::status::CallError;
+use hostcall_format::unformatted::{self, LAST, MOST_PIECES, PIECE_BYTES};
+use hostcall_service::{Caller, Reply, Request, Service};
+use std::collections::HashMap;
+
+/// Panics of which posts are still to come, by lane: a ring has the posts of a lane in their order.
+#[derive(Default)]
+pub(super) struct Begun(HashMap<(LaunchId, u32, u8), Vec<u8>>);
+
+impl MayBeEmpty for Begun {
+    fn has_some(&self) -> bool {
+        self.0.has_some()
+    }
+}
+
+impl Begun {
+    /// Adds the words of a post, and returns the panic's bytes if it was the last one. A post that is not the next one of its lane
+    /// ends what there was.
+    fn add(&mut self, from: Caller, extra: u32, words: &[u64]) -> Option<Vec<u8>> {
+        let key = (from.launch, from.slot, from.lane);
+        let (piece, count) = (extra & 0xffff, extra as usize >> 16 & 0xff);
+        let mut bytes = if piece == 0 { Vec::new() } else { self.0.remove(&key)? };
+        let is_next = bytes.len() == piece as usize * PIECE_BYTES && piece < MOST_PIECES;
+        let is_whole = count == PIECE_BYTES || extra & LAST != 0 && count < PIECE_BYTES;
+        if !is_next || !is_whole || words.len() * 8 != PIECE_BYTES {
+            return None;
+        }
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()).take(count));
+        if extra & LAST != 0 {
+            return Some(bytes);
+        }
+        self.0.insert(key, bytes);
+        None
+    }
+
+    /// Drops what there is of a launch that has ended: its lanes were ended before they had posted all.
+    pub fn forget(&mut self, launch: LaunchId) {
+        self.0.retain(|(of, ..), _| *of != launch);
+    }
+}
+
+/// The handler of such posts.
+pub(super) struct Panics(pub Reports);
+
+impl Service for Panics {
+    fn methods(&self) -> &[Method] {
+        // No schema: a post's extra bits say which one of its panic it is.
+        const { &[Method::untyped("System::panic_words", number::PANIC)] }
+    }
+
+    fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {
+        Err(CallError::TypeMismatch)
+    }
+
+    fn post(&self, _: usize, extra: u32, request: Request<'_>) {
+        let from = request.caller;
+        let bytes = self.0.change_begun(|begun| begun.add(from, extra, request.words));
+        let Some(panic) = bytes.as_deref().and_then(unformatted::panic) else { return };
+        let [line, column, lane, workgroup, width, height] = panic.head;
+        let (width, height) = (width.max(1), height.max(1));
+        let workgroup = [workgroup % width, workgroup / width % height, workgroup / width / height];
+        let (message, file) = (panic.message, panic.file.to_owned());
+        self.0.add_panic(from.launch, Panic { message, file, line, column, workgroup, lane });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    /// The posts of a panic: their extra bits and words.
+    fn posts(panic: &[u8]) -> Vec<(u32, Vec<u64>)> {
+        let pieces = panic.chunks(PIECE_BYTES);
+        let last = pieces.len() - 1;
+        let post = |(i, piece): (usize, &[u8])| {
+            let mut bytes = piece.to_vec();
+            bytes.resize(PIECE_BYTES, 0);
+            let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+            let is_last = if i == last { LAST } else { 0 };
+            (i as u32 | (piece.len() as u32) << 16 | is_last, words)
+        };
+        pieces.enumerate().map(post).collect()
+    }
+
+    fn panic(lane: u32, message: &str) -> Vec<u8> {
+        let head = [5, 6, lane, 11, 4, 2].map(u32::to_le_bytes).concat();
+        let text = |text: &str| [&(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
+        [head, text("main.rs"), vec![unformatted::TEXT], text(message)].concat()
+    }
+
+    #[test]
+    fn lanes_panics_come_in_turn_and_each_is_one() {
+        let panics = Panics(Reports::default());
+        let launch = LaunchId::new(1, 1);
+        let post = |lane, (extra, words): &(u32, Vec<u64>)| {
+            let caller = Caller { launch, slot: 3, lane };
+            panics.post(0, *extra, Request { words, bytes: &[], reply_capacity: 0, caller });
+        };
+        let long = "x".repeat(100);
+        let (first, second) = (posts(&panic(1, &long)), posts(&panic(2, "short")));
+        post(1, &first[0]);
+        post(2, &second[0]);
+        post(1, &first[1]);
+        post(2, &second[1]);
+        for more in &first[2..] {
+            post(1, more);
+        }
+        // One that begins anew, one without a begin, and one of which a piece is missing.
+        post(1, &first[0]);
+        post(1, &second[0]);
+        post(1, &second[1]);
+        post(4, &first[1]);
+        post(5, &first[0]);
+        post(5, &first[2]);
+        post(6, &first[0]);
+        let report = panics.0.take(launch);
+        let said = "lane 2 of workgroup (3, 0, 1) panicked at main.rs:5:6: short";
+        assert_eq!((report.panic.unwrap().to_string(), report.other_panics), (said.to_owned(), 2));
+        assert!(panics.0.change_begun(|begun| begun.0.is_empty()));
+    }
+}
