@@ -12,9 +12,9 @@ use hostcall::trace::Tracer;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::exit;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// Runs the program that the options name.
@@ -50,7 +50,7 @@ pub fn run(mut options: RunOptions) -> Outcome {
     let started = match program {
         Program::Llvm(..) => llvm::start(&device, &image, &options, sender),
         Program::Package(_) | Program::Image(..) => {
-            let kernel = device.load(image)?.kernel("main")?;
+            let kernel = with_notice(device.name(), || device.load(image))?.kernel("main")?;
             start(&device, &kernel, &options, sender)
         }
     };
@@ -61,6 +61,26 @@ pub fn run(mut options: RunOptions) -> Outcome {
     // Its server may be about to record the last calls, whose lanes have their answers.
     drop(device);
     Ok(tracing.finish(code))
+}
+
+/// Loads code, and tells who sits at a terminal why it takes long, if it does: a driver that compiles it says nothing.
+fn with_notice<R>(device: &str, load: impl FnOnce() -> R) -> R {
+    if !io::stderr().is_terminal() {
+        return load();
+    }
+    let (loaded, is_loaded) = mpsc::channel::<()>();
+    let notice =
+        format!("compiling the program for {device}, whose driver keeps what it makes for the next time");
+    let tell = move || {
+        if is_loaded.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+            complain(notice);
+        }
+    };
+    // Where the system starts no thread, nothing is said.
+    let _ = spawn("hostcall-loading", tell);
+    let result = load();
+    drop(loaded);
+    result
 }
 
 /// Has signals end the command that come when the program was waited for, while its trace is written: to somebody who reads
