@@ -2,9 +2,8 @@
 
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
-use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use hostcall_device::{Global, Lane, kernel};
 
 /// Enough for some lines of a cache.
@@ -45,32 +44,40 @@ pub fn locked(lane: &Lane, rounds: u32, wrong: &[Global<u64>]) {
     wrong[lane.global_id()].set(count);
 }
 
-/// What an [`Arc`] of several workgroups refers to.
-struct Shared {
+/// What workgroups that have an [`Arc`] together tell each other.
+enum Told {
+    /// Where it lies.
+    Place,
+    /// In which round.
+    Made,
+    /// The last round whose last reference was dropped.
+    Dropped,
+    /// Words that whoever dropped it did not see.
+    Missing,
+}
+
+/// What the [`Arc`] refers to.
+struct Shared<'a> {
     round: u64,
     /// A word of each workgroup's.
     words: [UnsafeCell<u64>; WORDS],
+    told: &'a [AtomicU64],
 }
 
-impl Drop for Shared {
+impl Drop for Shared<'_> {
     /// Whoever drops the last reference sees what the others wrote before they dropped theirs.
     fn drop(&mut self) {
         let missing =
             self.words.iter_mut().map(UnsafeCell::get_mut).filter(|word| **word != self.round).count();
-        MISSING.fetch_add(missing as u64, Relaxed);
-        DROPPED.store(self.round, Release);
+        self.told[Told::Missing as usize].fetch_add(missing as u64, Relaxed);
+        self.told[Told::Dropped as usize].store(self.round, Release);
     }
 }
 
-static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
-static PUBLISHED: AtomicU64 = AtomicU64::new(0);
-static DROPPED: AtomicU64 = AtomicU64::new(0);
-static MISSING: AtomicU64 = AtomicU64::new(0);
-
 /// Lanes of several workgroups, at most [`WORDS`] and all at once on the device, have an `Arc` together, write to it and drop it,
-/// so many times. Counts what whoever dropped the last did not see.
+/// so many times. `told` has four words, of which the last counts what whoever dropped it did not see.
 #[kernel]
-pub fn dropped(lane: &Lane, rounds: u64, missing: &[Global<u64>]) {
+pub fn dropped(lane: &Lane, rounds: u64, told: &[AtomicU64]) {
     let (own, all) = (lane.workgroup()[0] as usize, lane.workgroups()[0] as usize);
     if lane.local_id() != 0 {
         return;
@@ -78,27 +85,25 @@ pub fn dropped(lane: &Lane, rounds: u64, missing: &[Global<u64>]) {
     for round in 1..=rounds {
         if own == 0 {
             let words = core::array::from_fn(|word| UnsafeCell::new(if word < all { 0 } else { round }));
-            let shared = Arc::into_raw(Arc::new(Shared { round, words }));
+            let shared = Arc::into_raw(Arc::new(Shared { round, words, told }));
             for _ in 1..all {
                 // SAFETY: the reference is this lane's.
                 unsafe { Arc::increment_strong_count(shared) };
             }
-            SHARED.store(shared.cast_mut(), Relaxed);
-            PUBLISHED.store(round, Release);
+            told[Told::Place as usize].store(shared as u64, Relaxed);
+            told[Told::Made as usize].store(round, Release);
         }
-        while PUBLISHED.load(Acquire) < round {
+        while told[Told::Made as usize].load(Acquire) < round {
             lane.pause();
         }
-        // SAFETY: one of as many references as there are workgroups, made above.
-        let shared = unsafe { Arc::from_raw(SHARED.load(Relaxed)) };
+        let shared = told[Told::Place as usize].load(Relaxed) as *const Shared<'_>;
+        // SAFETY: one of as many references as there are workgroups, made above; the buffer outlives the launch.
+        let shared = unsafe { Arc::from_raw(shared) };
         // SAFETY: the word is this workgroup's until it drops the reference.
         unsafe { *shared.words[own].get() = round };
         drop(shared);
-        while DROPPED.load(Acquire) < round {
+        while told[Told::Dropped as usize].load(Acquire) < round {
             lane.pause();
         }
-    }
-    if own == 0 {
-        missing[0].set(MISSING.load(Relaxed));
     }
 }

@@ -65,15 +65,15 @@ impl Event {
         self.captured.is_none() && self.queue.is_settled(self.position)
     }
 
-    /// Waits until it has happened.
+    /// Waits until it has happened. Whether what came before it failed says [`Stream::synchronize`](crate::Stream::synchronize).
     ///
     /// # Errors
-    /// When a handler or host function calls this for which the event's stream waits.
+    /// When a handler or host function calls this for which the event's stream waits, and when the device was closed before.
     pub fn wait(&self) -> Result<(), Error> {
         self.check_real()?;
         let _waits = self.queue.may_wait(self.position, "an event's `wait`", None)?;
         self.queue.wait_until_settled(self.position);
-        Ok(())
+        self.queue.check_kept(self.position)
     }
 
     /// Waits until it has happened, at most `limit`.
@@ -83,7 +83,7 @@ impl Event {
     pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
         self.check_real()?;
         match self.queue.wait_for(self.position, "an event's `wait_for`", limit)? {
-            true => Ok(()),
+            true => self.queue.check_kept(self.position),
             false => Err(self.queue.device.timed_out("the work before the event", limit)),
         }
     }

@@ -348,8 +348,8 @@ impl Device {
         }
     }
 
-    /// Ends the device's work for good: every launch is cancelled, operations that are not with the device are dropped,
-    /// and later ones are refused. Futures of async handlers are dropped; other handlers that wait go on, and nobody gets their
+    /// Ends the device's work for good: every launch is cancelled, operations that are not with the device are dropped
+    /// (who waits for these gets [`Error::Closed`]), and later ones are refused. Futures of async handlers are dropped; other handlers that wait go on, and nobody gets their
     /// answers. Waits until all launches have ended,
     /// at most five seconds: a GPU's kernel that neither calls nor looks cannot be ended. An inline handler is waited for
     /// without a limit, since it keeps the thread by which the server learns of ended launches; a line on the standard error

@@ -72,8 +72,8 @@ pub fn of_other_crates(context: &Context) -> Outcome {
 /// Who drops the last reference to what workgroups share sees what the others wrote.
 pub fn shared_by_references(context: &Context) -> Outcome {
     let session = context.open(|device| device)?;
-    let missing = session.out(Grid::new(1, 1), 1)?;
-    session.run(dropped, Grid::new(8, 1), (200u64, &missing))?;
-    same!(contents(&missing)?, [0]);
+    let told = session.out(Grid::new(1, 1), 4)?;
+    session.run(dropped, Grid::new(8, 1), (200u64, &told))?;
+    same!(contents(&told)?[3], 0);
     Ok(())
 }

@@ -165,7 +165,7 @@ impl StreamQueue {
         let mut state = lock(&self.state);
         let ended = state.ended;
         state.stops.tell(ended, Told { sequence: pushing.sequence, position: pushing.position });
-        state.failed.take().map_or(Ok(()), Err)
+        state.failed.take().map_or_else(|| self.check_kept(pushing.position), Err)
     }
 
     /// Notes that what is at a position has printed.
@@ -195,10 +195,15 @@ impl StreamQueue {
         if let Some(error) = self.dead.get() {
             return Err(error.clone().into());
         }
-        if self.dropped_from.load(Ordering::SeqCst) <= position {
-            return Err(Error::Closed);
+        self.check_kept(position)
+    }
+
+    /// Fails when what was at a position, or before it, was dropped since the device was closed.
+    pub fn check_kept(&self, position: u64) -> Result<(), Error> {
+        match self.dropped_from.load(Ordering::SeqCst) <= position {
+            true => Err(Error::Closed),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Says whether the stream has nothing left to do.
