@@ -519,6 +519,26 @@ int cuModuleLoadDataEx(struct module **module, const char *image, unsigned count
   return SUCCESS;
 }
 
+// A linker, which has the one text that was added.
+struct linker {
+  char *text;
+};
+
+int cuLinkCreate_v2(unsigned count, int *options, void **values, struct linker **linker) {
+  return *linker = calloc(1, sizeof **linker), SUCCESS;
+}
+
+int cuLinkAddData_v2(struct linker *linker, int kind, const char *data, size_t bytes, const char *name, unsigned count,
+                     int *options, void **values) {
+  return linker->text = strndup(data, bytes), SUCCESS;
+}
+
+int cuLinkComplete(struct linker *linker, void **image, size_t *bytes) {
+  return *image = linker->text, *bytes = strlen(linker->text), SUCCESS;
+}
+
+int cuLinkDestroy(struct linker *linker) { return free(linker->text), free(linker), SUCCESS; }
+
 int cuModuleUnload(struct module *module) { return free(module->ptx), free(module), SUCCESS; }
 
 int cuModuleGetGlobal_v2(void **address, size_t *bytes, struct module *module, const char *name) {
