@@ -132,7 +132,7 @@ impl Group {
     /// Notes a lane that is alone now. Returns its wave, and its bit in the wave's masks.
     #[inline(always)]
     fn note_alone(&self, lane: &Lane) -> (&Wave, u64) {
-        let (index, number) = lane.settle_alone();
+        let (index, number) = lane.note_alone();
         let (wave, bit) = (&self.waves[number as usize], 1 << index);
         let fresh = wave.fresh.get();
         if fresh & bit != 0 {
@@ -235,7 +235,7 @@ impl Group {
         for _ in 0..PASSES {
             let lanes = self.lanes_of(number as usize);
             self.seat().wake_by(wave.poll(lanes));
-            wave.settle(lanes, delay);
+            wave.let_go_on(lanes, delay);
             wave.paused.set(0);
             let mut left = wave.ready.get();
             let mut got_on = 0;
@@ -358,7 +358,7 @@ impl Group {
     /// Notes how the last of the lanes ended that ran in one place. Returns its index in the wave.
     fn end(&self, lane: &Lane, ending: Ending) -> u32 {
         lane.take_all_back();
-        let (index, number) = lane.settle_alone();
+        let (index, number) = lane.note_alone();
         let wave = &self.waves[number as usize];
         self.note_end(wave, 1 << index);
         // SAFETY: it is out of the wave's masks, so nobody looks for it.

@@ -26,7 +26,7 @@ use crate::lent::Access;
 use crate::seat::Seat;
 use crate::shield;
 use crate::stack::{LaneStack, close_reserve, open_reserve};
-use crate::thread::Running;
+use crate::thread::ThreadState;
 use crate::trap;
 use corosensei::CoroutineResult;
 use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, OtherBarrier};
@@ -123,7 +123,7 @@ pub(crate) struct Lane {
     finished: Cell<bool>,
     yielder: Cell<*const Yielder>,
     /// What the thread does that runs it. Read in signal handlers on that thread.
-    running: Cell<*const Running>,
+    running: Cell<*const ThreadState>,
     /// The lane is in an operation of the executor, or past its entry: it must not be ended by a signal.
     in_executor: AtomicBool,
     /// How the lane shall end, at the first place where it can. Changed by the lane's thread, also in a signal handler.
@@ -278,7 +278,7 @@ impl Lane {
 
     /// Notes what became of the lanes that ran here before (RUN), and returns the place of this one, which is alone. It may
     /// be away and run meanwhile. Called by the scheduler.
-    pub fn settle_alone(&self) -> (u32, u32) {
+    pub fn note_alone(&self) -> (u32, u32) {
         let index = self.alone.get();
         self.catch_up_to(index);
         (index, self.abi().wave)
@@ -305,7 +305,7 @@ impl Lane {
     }
 
     /// Returns what the thread does that runs the lane. Asked on that thread.
-    pub fn running(&self) -> &Running {
+    pub fn running(&self) -> &ThreadState {
         // SAFETY: set by `resume` to that of the thread, which is there while the thread runs lanes.
         unsafe { &*self.running.get() }
     }

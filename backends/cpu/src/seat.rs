@@ -6,7 +6,7 @@ use crate::lane::{Ending, Lane};
 use crate::launch::SeatRun;
 use crate::operations;
 use crate::stack::LaneStack;
-use crate::thread::Running;
+use crate::thread::ThreadState;
 use std::cell::{Cell, RefCell};
 use std::hint::spin_loop;
 use std::io;
@@ -206,7 +206,7 @@ impl Seat {
     }
 
     /// Works until the seat is closed, or a lane takes this thread away from it.
-    pub fn sit(&self, running: &Running) -> Left {
+    pub fn sit(&self, running: &ThreadState) -> Left {
         self.note_departed();
         let shared = &*self.shared;
         let mut hungry = true;

@@ -17,7 +17,7 @@ pub(crate) struct Worker {
     pub pthread: libc::pthread_t,
     /// Index of the seat that it sits on. Changed under the queue's lock.
     pub seat: Option<usize>,
-    pub running: Arc<Running>,
+    pub running: Arc<ThreadState>,
 }
 
 impl Worker {
@@ -29,7 +29,7 @@ impl Worker {
 
 /// What a thread does just now.
 #[derive(Default)]
-pub(crate) struct Running {
+pub(crate) struct ThreadState {
     launch: AtomicU64,
     pub hold: Hold,
     /// Of the thread's own signal handlers.
@@ -37,11 +37,11 @@ pub(crate) struct Running {
 }
 
 // SAFETY: but for `signals`, which the thread alone uses, these are atomics.
-unsafe impl Sync for Running {}
+unsafe impl Sync for ThreadState {}
 // SAFETY: as above.
-unsafe impl Send for Running {}
+unsafe impl Send for ThreadState {}
 
-impl Running {
+impl ThreadState {
     /// The launch whose lanes it runs, or 0. A hint for whom to signal.
     pub fn launch(&self) -> u64 {
         self.launch.load(Ordering::Relaxed)
@@ -64,7 +64,7 @@ pub(crate) fn hire(shared: &Arc<Shared>, queue: &mut Queue) -> io::Result<()> {
     let name = format!("softdev-{}", queue.hired - 1);
     let theirs = Arc::clone(shared);
     let work = move || {
-        let running = Arc::new(Running::default());
+        let running = Arc::new(ThreadState::default());
         trap::with_signals(&running, || work(&theirs, &running));
     };
     let thread = thread::Builder::new().name(name).spawn(work)?;
@@ -76,7 +76,7 @@ pub(crate) fn hire(shared: &Arc<Shared>, queue: &mut Queue) -> io::Result<()> {
 }
 
 /// A thread, from its start to its end.
-fn work(shared: &Arc<Shared>, running: &Arc<Running>) {
+fn work(shared: &Arc<Shared>, running: &Arc<ThreadState>) {
     // SAFETY: sets how exactly this thread's sleeps end, in nanoseconds; the result does not matter.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000usize) };
     // SAFETY: has no preconditions.

@@ -6,7 +6,7 @@
 
 use crate::lane::{Ending, Lane, Whereabouts};
 use crate::mapped::put_zeros;
-use crate::thread::Running;
+use crate::thread::ThreadState;
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
@@ -32,7 +32,7 @@ thread_local! {
     /// The lane that this is the identity of, or null: lanes set it on their own stacks, where they are threads of their own.
     static CURRENT: Cell<*const Lane> = const { Cell::new(ptr::null()) };
     /// What this thread does; null on threads that are not an executor's, and for lanes.
-    static RUNNING: Cell<*const Running> = const { Cell::new(ptr::null()) };
+    static RUNNING: Cell<*const ThreadState> = const { Cell::new(ptr::null()) };
 }
 
 /// Notes which lane runs on the calling stack, null for none.
@@ -47,7 +47,7 @@ pub(crate) fn is_in_lane() -> bool {
 
 /// Returns what this thread of an executor does.
 #[inline(always)]
-pub(crate) fn running() -> *const Running {
+pub(crate) fn running() -> *const ThreadState {
     RUNNING.get()
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn cpu_time(thread: libc::pthread_t) -> Duration {
 }
 
 /// Runs `body` on a thread whose lanes may be interrupted: with room for signal handlers beside its stacks, and a timer.
-pub(crate) fn with_signals<R>(running: &Running, body: impl FnOnce() -> R) -> R {
+pub(crate) fn with_signals<R>(running: &ThreadState, body: impl FnOnce() -> R) -> R {
     running.signals.timer.set(new_timer());
     RUNNING.set(running);
     let mut memory = vec![0u8; 64 << 10];
@@ -151,7 +151,7 @@ fn new_timer() -> Option<libc::timer_t> {
 }
 
 /// Arms this thread's timer. Async-signal-safe.
-fn arm_timer(running: &Running) {
+fn arm_timer(running: &ThreadState) {
     let Some(timer) = running.signals.timer.get() else { return };
     let after = libc::timespec { tv_sec: 0, tv_nsec: FREE_RUN_NS };
     let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: after };
@@ -267,7 +267,7 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
 }
 
 /// Makes the interrupted lane end with how it is doomed to, once the handler returns.
-fn end(lane: &Lane, running: &Running, registers: &mut libc::mcontext_t) {
+fn end(lane: &Lane, running: &ThreadState, registers: &mut libc::mcontext_t) {
     let ((trap, _), Some(ending)) = (lane.trap(), lane.doomed()) else { return };
     stop_steps(running, registers);
     lane.ends();
@@ -280,7 +280,7 @@ fn end(lane: &Lane, running: &Running, registers: &mut libc::mcontext_t) {
 }
 
 /// Ends the single steps of this thread.
-fn stop_steps(running: &Running, registers: &mut libc::mcontext_t) {
+fn stop_steps(running: &ThreadState, registers: &mut libc::mcontext_t) {
     running.signals.steps.set(0);
     machine::run_freely(registers);
 }

@@ -141,7 +141,7 @@ impl Wave {
     }
 
     /// Lets lanes go on whose exchange is complete, or that have converged.
-    pub fn settle(&self, lanes: Lanes<'_>, split: f64) {
+    pub fn let_go_on(&self, lanes: Lanes<'_>, split: f64) {
         if self.exchanging.get() != 0 {
             self.exchange(lanes);
         }

@@ -6,7 +6,7 @@
 //! ([`EARLY_PART`]): then the driver starts it while the one before it runs, which spares the time between
 //! the end of one kernel and the beginning of the next. Larger kernels, and kernels that were built for GPUs
 //! before sm_90, have plain edges. What a kernel may do before the one before it has ended, and why a
-//! quarter, stands with the host's rows (`host/hostcall/src/device/graph/row.rs`).
+//! quarter, stands with the host's lists (`host/hostcall/src/device/graph/list.rs`).
 //!
 //! A list has words in memory that [`Gpu::list_words`] allocates: `cuStreamBatchMemOp` refuses memory of the
 //! driver's pools. [`Queue::launch_list`] writes the first two in the queue's order and then starts the

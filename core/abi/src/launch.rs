@@ -61,12 +61,12 @@ impl core::fmt::Display for LaunchId {
 /// Launches in a row: their indices follow each other, and their generation is the same. So their ids' bits follow each other
 /// too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaunchRun {
+pub struct LaunchIds {
     first: LaunchId,
     count: u32,
 }
 
-impl LaunchRun {
+impl LaunchIds {
     /// The launches from `first` on, `count` of them, with indices of at most [`LAUNCHES`] - 1.
     pub const fn new(first: LaunchId, count: u32) -> Self {
         Self { first, count }
@@ -82,7 +82,7 @@ impl LaunchRun {
         self.count
     }
 
-    /// The launch with this place, from 0 and less than [`LaunchRun::count`].
+    /// The launch with this place, from 0 and less than [`LaunchIds::count`].
     pub const fn get(self, place: u32) -> LaunchId {
         LaunchId(self.first.0 + place)
     }
@@ -105,7 +105,7 @@ impl LaunchRun {
 }
 
 /// One launch.
-impl From<LaunchId> for LaunchRun {
+impl From<LaunchId> for LaunchIds {
     fn from(launch: LaunchId) -> Self {
         Self::new(launch, 1)
     }

@@ -63,11 +63,30 @@
 //! Features, all off by default: `gfx942` has the device of that name, an AMD GPU in software; `half` has
 //! numbers of 16 bits; with `tokio` async handlers may run on a runtime of tokio's.
 //!
-//! To change this crate, begin at `device/stream/mod.rs` (operations and their order), `device/graph/replay.rs`
-//! (graphs), [`device::seam`] (what a kind of device gives: `host/seam`) and `device/raw/mod.rs` (raw channels).
+//! # Modules
+//! Each module of `device/` uses only those that stand before it here; a test reads the sources (`tests/modules.rs`). Below
+//! all stand the crates of the seam and the server. To change something, begin at the page of the module.
+//!
+//! ```text
+//! error, closure_table   what can go wrong, also with graphs; the closures that kernels call
+//! uses, staging, grid    who uses memory, in which order; pinned memory of copies; sizes of launches
+//! owners, reaper         who gave a stream an operation; the thread that looks after streams, host functions
+//! core, waiting, words   what outlives an open device; threads that wait; words that streams and kernels share
+//! buffer, transfer       memory with its types; copies and fills that were checked
+//! images, hostcalls      code; what answers kernels that speak ROCm's protocol
+//! inner                  an open device
+//! stream                 operations in order: pushed, submitted, signalled, settled, waited for, cancelled
+//! arguments, prepare     packed arguments; what a launch needs before a stream gets it
+//! graph                  recorded work, and its replays as units of operations
+//! event, work, allocate  what users give streams and ask devices for, which a graph may record
+//! load, raw, launch      loading images; raw channels; launching kernels
+//! closures, untyped      closures as arguments; launches without types
+//! llvm, rocm             programs of LLVM's libc; code objects of other compilers
+//! services, forked       services that come and go; children of `fork`
+//! builder                opening a device
+//! ```
 #![deny(unsafe_code)]
 
-mod closures;
 pub mod device;
 pub mod image;
 mod primitive;
@@ -106,8 +125,10 @@ pub mod raw {
 
 pub use device::graph;
 
-pub use closures::{Hostcall, HostcallState, NotContinuous, UntypedHostcall, WireType};
-pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, NoBuffer, Stream};
+pub use device::{
+    Device, DeviceBuffer, Error, Event, Grid, Hostcall, HostcallState, LaunchFailure, LaunchKernel, NoBuffer,
+    NotContinuous, Stream, UntypedHostcall, WireType,
+};
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;
 #[doc(hidden)]

@@ -14,9 +14,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uses::{Access, Order, Point, Request, Timeline, Uses};
 
-#[path = "../src/device/stream/functions.rs"]
+#[path = "../src/device/reaper/functions.rs"]
 mod functions;
-#[path = "../src/device/stream/sleep.rs"]
+#[path = "../src/device/reaper/sleep.rs"]
 mod sleep;
 #[path = "../src/device/uses.rs"]
 mod uses;

@@ -1,14 +1,11 @@
 //! Kernel arguments: what the host passes for each parameter type, checked at compile time.
 #![allow(unsafe_code, reason = "a raw argument's maker vouches for it")]
 
-use super::Error;
 use super::buffer::{DeviceBuffer, PinnedBuffer};
 use super::core::Core;
-use super::error::LaunchRefused;
-use super::graph::GraphError;
+use super::error::{Error, GraphError, HostcallState, LaunchRefused};
 use super::stream::Parts;
 use super::uses::Access;
-use crate::closures::HostcallState;
 use hostcall_abi::launch::RawSlice;
 use hostcall_device::kernel::{Joined, KernelArg, Optional, Plain, Ref, Reference, Slice, ValueArg};
 use hostcall_device::{Disjoint, Global, Word};

@@ -2,11 +2,9 @@
 #![allow(unsafe_code, reason = "plain values are copied as bytes")]
 
 use super::core::Core;
-use super::error::BoundsError;
-use super::graph::{Asked, Capture, GraphError, take_cached};
-use super::transfer;
+use super::error::{BoundsError, Error, GraphError};
 use super::uses::{Access, Request, Uses};
-use super::{Device, Error, waiting};
+use super::waiting;
 use hostcall_device::kernel::Plain;
 use hostcall_device::{Global, Word};
 use hostcall_seam::{DeviceAddress, Memory, Pinned};
@@ -91,9 +89,9 @@ impl Wanted {
 pub struct DeviceBuffer<T: Plain> {
     pub(super) allocation: Arc<Allocation>,
     /// First value's place in the allocation, in values.
-    first: usize,
-    len: usize,
-    values: PhantomData<T>,
+    pub(super) first: usize,
+    pub(super) len: usize,
+    pub(super) values: PhantomData<T>,
 }
 
 impl<T: Plain> Clone for DeviceBuffer<T> {
@@ -109,7 +107,7 @@ impl<T: Plain> fmt::Debug for DeviceBuffer<T> {
     }
 }
 
-fn bytes_of_len<T>(len: usize) -> Result<usize, BoundsError> {
+pub(super) fn bytes_of_len<T>(len: usize) -> Result<usize, BoundsError> {
     len.checked_mul(size_of::<T>()).ok_or(BoundsError::TooLarge { len })
 }
 
@@ -137,68 +135,6 @@ pub(super) fn values_of<T: Plain>(bytes: &[u8], len: usize) -> Vec<T> {
         values.set_len(len);
     }
     values
-}
-
-impl Device {
-    /// Allocates a buffer of `len` values, all zero bytes. Under an [`AllocCache`](crate::graph::AllocCache) it is memory of the
-    /// cache.
-    ///
-    /// # Errors
-    /// When the device has no room for it, a stream captures that this breaks
-    /// ([`CaptureMode`](crate::graph::CaptureMode)), or a handler calls this for a kernel that may use the cache's memory.
-    pub fn alloc_zeroed<T: Plain>(&self, len: usize) -> Result<DeviceBuffer<T>, Error> {
-        let (buffer, capture) = self.allocate(len, "alloc_zeroed")?;
-        if let Some(capture) = capture {
-            capture.begin_values(&buffer.allocation, transfer::zeros(&buffer).into())?;
-        }
-        Ok(buffer)
-    }
-
-    /// Allocates a buffer of zeros. Returns also the capture that it is allocated in, which its first values are to be a node
-    /// of.
-    fn allocate<T: Plain>(
-        &self,
-        len: usize,
-        call: &'static str,
-    ) -> Result<(DeviceBuffer<T>, Option<Arc<Capture>>), Error> {
-        let core = &self.inner.core;
-        core.check_process()?;
-        let bytes = bytes_of_len::<T>(len)?;
-        let mut is_new = false;
-        let mut new = || -> Result<_, Error> {
-            let (core, memory) = (core.clone(), core.backend.allocate(bytes)?);
-            let (uses, graph_uses, is_of_capture) = Default::default();
-            is_new = true;
-            Ok(Arc::new(Allocation { core, memory, uses, graph_uses, is_of_capture }))
-        };
-        let (allocation, capture) = match take_cached(core, Asked::new::<T>(bytes), &mut new) {
-            Some(handed) => (handed?, None),
-            None => match core.captures.owner_of_allocation(call, true)? {
-                Some(capture) => (capture.allocate(bytes, call, &mut new)?, Some(capture)),
-                None => (new()?, None),
-            },
-        };
-        let buffer = DeviceBuffer { allocation, first: 0, len, values: PhantomData };
-        if !is_new {
-            buffer.write_bytes(&vec![0; bytes])?;
-        }
-        Ok((buffer, capture))
-    }
-
-    /// Allocates a buffer with these values. Under an [`AllocCache`](crate::graph::AllocCache) it is memory of the cache.
-    ///
-    /// # Errors
-    /// When the device has no room for it or fails, a stream captures that this breaks
-    /// ([`CaptureMode`](crate::graph::CaptureMode)), or a handler calls this for a kernel that may use the cache's memory.
-    pub fn upload<T: Plain>(&self, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
-        let (buffer, capture) = self.allocate(values.len(), "upload")?;
-        buffer.write(values)?;
-        if let Some(capture) = capture {
-            let node = transfer::check_write(&self.inner.core, &buffer, values)?;
-            capture.begin_values(&buffer.allocation, node.into())?;
-        }
-        Ok(buffer)
-    }
 }
 
 impl<T: Plain> DeviceBuffer<T> {
@@ -293,7 +229,7 @@ impl<T: Plain> DeviceBuffer<T> {
     }
 
     /// Waits for what uses the values, and copies as many bytes there as they have.
-    fn write_bytes(&self, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn write_bytes(&self, bytes: &[u8]) -> Result<(), Error> {
         assert_eq!(bytes.len(), self.bytes().len());
         let core = &self.allocation.core;
         let request = self.request(Access::Write);
@@ -394,8 +330,8 @@ impl<T: Word> DeviceBuffer<T> {
 pub struct PinnedBuffer<T: Word> {
     pub(super) core: Arc<Core>,
     pub(super) memory: Arc<dyn Pinned>,
-    len: usize,
-    values: PhantomData<Global<T>>,
+    pub(super) len: usize,
+    pub(super) values: PhantomData<Global<T>>,
 }
 
 impl<T: Word> Clone for PinnedBuffer<T> {
@@ -408,20 +344,6 @@ impl<T: Word> Clone for PinnedBuffer<T> {
 impl<T: Word> fmt::Debug for PinnedBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PinnedBuffer").field("address", &self.address()).field("len", &self.len).finish()
-    }
-}
-
-impl Device {
-    /// Allocates a pinned buffer of `len` values, all zero.
-    ///
-    /// # Errors
-    /// When there is no room for it, or a stream captures that this breaks.
-    pub fn pinned<T: Word>(&self, len: usize) -> Result<PinnedBuffer<T>, Error> {
-        let core = self.inner.core.clone();
-        core.check_process()?;
-        core.captures.check_allocation("pinned")?;
-        let memory = core.backend.pin(bytes_of_len::<T>(len)?)?;
-        Ok(PinnedBuffer { core, memory, len, values: PhantomData })
     }
 }
 

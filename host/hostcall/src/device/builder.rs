@@ -1,17 +1,16 @@
 //! Opening a device.
 
+use super::core::Core;
+use super::error::Error;
 use super::forked;
 use super::graph::note_device;
+use super::hostcalls::Hostcalls;
 use super::images::{EmbeddedImage, Images};
+use super::inner::{Device, DeviceHooks, Inner, Traced};
 use super::raw::{PointNumbers, TracedPoints, points_memory};
-use super::stream::ReaperThread;
-use super::words::StreamWords;
-use super::{
-    BackendError, Core, Device, DeviceHeap, DeviceHooks, Error, Hostcalls, Inner, SoftwareDeviceConfig,
-    Traced,
-};
-use crate::server::{Handler, Server, ServerBuilder};
-use crate::services::{Builtins, EarlyEnd};
+use super::reaper::ReaperThread;
+use super::waiting::note_core;
+use super::words::StreamWordTable;
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, ChannelParams};
 use hostcall_abi::layout::{
@@ -26,11 +25,15 @@ use hostcall_device::services::TracePoints;
 #[cfg(feature = "gfx942")]
 use hostcall_hsa::Runtime;
 use hostcall_hsa::{Hsa, Vendor};
-use hostcall_seam::{Backend, DeviceAddress, DeviceInfo, DeviceKind, Memory, Pinned, Properties};
-use hostcall_server::CancelReason;
+use hostcall_seam::{
+    Backend, BackendError, DeviceAddress, DeviceInfo, DeviceKind, Memory, Pinned, Properties,
+};
+use hostcall_server::services::{Builtins, EarlyEnd, HeapMemory};
+use hostcall_server::{CancelReason, Handler, Server, ServerBuilder};
 use hostcall_service::{AsyncService, Service};
-use hostcall_softdev::Cpu;
+use hostcall_softdev::{Config as SoftwareDeviceConfig, Cpu};
 use hostcall_trace::{Points, Source, Tracer};
+use std::any::Any;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -75,7 +78,7 @@ pub struct DeviceBuilder {
     images: Vec<&'static [EmbeddedImage]>,
     backend: Option<Arc<dyn Backend>>,
     tracer: Option<Tracer>,
-    rocm: crate::rocm::Options,
+    rocm: hostcall_server::rocm::Options,
 }
 
 impl DeviceBuilder {
@@ -92,7 +95,7 @@ impl DeviceBuilder {
             images: Vec::new(),
             backend: None,
             tracer: None,
-            rocm: crate::rocm::Options::default(),
+            rocm: hostcall_server::rocm::Options::default(),
         }
     }
 
@@ -189,7 +192,7 @@ impl DeviceBuilder {
     }
 
     /// Settings of what answers kernels that speak ROCm's protocol; threads and trace are the device's.
-    pub fn rocm(mut self, options: crate::rocm::Options) -> Self {
+    pub fn rocm(mut self, options: hostcall_server::rocm::Options) -> Self {
         self.rocm = options;
         self
     }
@@ -243,12 +246,13 @@ impl DeviceBuilder {
         };
         let (reaper, reaper_thread) = ReaperThread::start(backend.clone())?;
         let core = Core::new(std::mem::take(&mut self.name), backend.clone(), reaper, self.stack_bytes);
+        note_core(&core);
         builtins.heap().provide(Arc::new(DeviceHeap(core.clone())));
         let file_tracer = self.tracer.as_ref().filter(|tracer| tracer.has_file());
         let points_memory = file_tracer.map(|_| points_memory(&core, &layout)).transpose()?;
         let trace = points_memory.as_ref().map(|memory| memory.params()).unwrap_or_default();
         let ChannelMemory { region, params, channel, extras } = ChannelMemory::new(&*backend, layout, trace)?;
-        let stream_words = StreamWords::new(&core)?;
+        let stream_words = StreamWordTable::new(&core)?;
         let images = Images::default();
         for embedded in std::mem::take(&mut self.images) {
             images.add(&core, embedded)?;
@@ -262,7 +266,9 @@ impl DeviceBuilder {
         let server = Arc::new(server.start()?);
         let points = match (&traced, points_memory, points) {
             (Some(traced), Some(memory), Some(points)) => {
-                Some(TracedPoints::start(&core, &server, memory, layout.home_slots, points, &traced.tracer)?)
+                let slots = layout.home_slots;
+                let reads = TracedPoints::start(&core, &server, memory, slots, points, &traced.tracer)?;
+                Some(Box::new(reads) as Box<dyn Any + Send + Sync>)
             }
             _ => None,
         };
@@ -270,8 +276,8 @@ impl DeviceBuilder {
         builtins.stdio().set_origin(&core.name, wave_size, server.knows_origin());
         builtins.files().set_launches(server.knows_launch());
         builtins.files().set_mapper(DeviceMapper(backend.clone()));
-        let origins = Arc::default();
-        note_device(core.id(), &origins);
+        let owners = Arc::default();
+        note_device(core.id(), &owners);
         let inner = Arc::new_cyclic(|device| Inner {
             core,
             images,
@@ -281,7 +287,7 @@ impl DeviceBuilder {
             channel,
             _extras: extras,
             stream_words,
-            origins,
+            owners,
             hostcalls: Hostcalls::new(self.rocm),
             closures: Mutex::default(),
             running: Mutex::default(),
@@ -535,6 +541,18 @@ impl LoanMemory for PinnedLoans {
 
     fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {
         self.backend.copy_to_lane(DeviceAddress::new(address), bytes)
+    }
+}
+
+/// The heap of a device's kernels gets its memory from the device.
+struct DeviceHeap(Arc<Core>);
+
+#[allow(unsafe_code, reason = "kernels reach memory by its address")]
+// SAFETY: backends promise it of what they allocate for kernels.
+unsafe impl HeapMemory for DeviceHeap {
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
+        let memory = self.0.backend.allocate_for_kernels(bytes, align)?;
+        Some(Block { address: memory.address.get(), memory: memory.owner })
     }
 }
 

@@ -1,16 +1,14 @@
 //! What outlives an open device: its backend, and what its memory and work have in common.
 
-use super::graph::Captures;
-use super::raw::RawChannels;
+use super::error::Error;
+use super::reaper::Reaper;
 use super::staging::{Staging, StagingPool};
-use super::stream::Reaper;
 use super::uses::Order;
-use super::waiting;
-use super::{Error, StreamQueue};
 use hostcall_seam::{Backend, BackendError, ImageSource, Module};
+use hostcall_server::Waiting;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The part of a device that its buffers, images and events keep.
 pub(crate) struct Core {
@@ -21,10 +19,8 @@ pub(crate) struct Core {
     pub backend: Arc<dyn Backend>,
     pub order: Order,
     pub reaper: Arc<Reaper>,
-    /// The streams that capture.
-    pub captures: Captures,
-    /// The raw channels that users have.
-    pub raw_channels: RawChannels,
+    /// What waves wait for that no server knows of.
+    pub holders: Holders,
     /// The device was closed, or nobody has it any more: nothing is launched.
     pub closed: AtomicBool,
     /// This process is a child that `fork` made since the device was opened. Set with `closed`.
@@ -43,24 +39,9 @@ impl Core {
     ) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (staging, order, captures) = (Arc::default(), Order::default(), Captures::default());
-        let (raw_channels, closed, forked) =
-            (RawChannels::default(), AtomicBool::new(false), AtomicBool::new(false));
-        let core = Arc::new(Self {
-            id,
-            name,
-            backend,
-            order,
-            reaper,
-            captures,
-            raw_channels,
-            closed,
-            forked,
-            staging,
-            stack_bytes,
-        });
-        waiting::note_core(&core);
-        core
+        let (staging, order, holders) = (Arc::default(), Order::default(), Holders::default());
+        let (closed, forked) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { id, name, backend, order, reaper, holders, closed, forked, staging, stack_bytes })
     }
 
     /// Loads an image, whose lanes get as much stack as the device was opened with. May wait for running kernels.
@@ -71,11 +52,6 @@ impl Core {
     /// Takes pinned memory of the host for a copy in a stream's order.
     pub fn staging(&self, bytes: usize) -> Result<Staging, BackendError> {
         self.staging.take(&*self.backend, bytes)
-    }
-
-    /// The streams that somebody has.
-    pub fn streams(&self) -> Vec<Arc<StreamQueue>> {
-        self.reaper.streams()
     }
 
     /// Refuses what is asked of a device that is closed.
@@ -120,5 +96,51 @@ impl Core {
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Something for which waves wait that no server knows of: a raw channel.
+pub(crate) trait HoldsWaves: Send + Sync {
+    /// Returns `most` of the waves that wait for it, as far as they have said it in memory of the device.
+    fn waiting(&self, most: usize) -> Vec<Waiting>;
+}
+
+/// What waves of a device may wait for so.
+#[derive(Default)]
+pub(crate) struct Holders {
+    made: AtomicU64,
+    list: Mutex<Vec<Weak<dyn HoldsWaves>>>,
+}
+
+impl Holders {
+    /// Returns the number of the one that is made next.
+    pub fn next_number(&self) -> u64 {
+        self.made.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Notes one.
+    pub fn note(&self, holder: Weak<dyn HoldsWaves>) {
+        let mut list = self.list();
+        list.retain(|holder| holder.strong_count() > 0);
+        list.push(holder);
+    }
+
+    /// Returns which waves wait.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.holders().iter().flat_map(|holder| holder.waiting(usize::MAX)).collect()
+    }
+
+    /// Returns one wave that waits. Nothing is looked at after what it waits for.
+    pub fn first_waiting(&self) -> Option<Waiting> {
+        self.holders().iter().find_map(|holder| holder.waiting(1).pop())
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Weak<dyn HoldsWaves>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn holders(&self) -> Vec<Arc<dyn HoldsWaves>> {
+        // Not used under the lock: the last reference to one may be dropped.
+        self.list().iter().filter_map(Weak::upgrade).collect()
     }
 }

@@ -1,8 +1,9 @@
 //! Events: points in a stream's order that other streams and the host can wait for, and that tell the time between them.
 
 use super::core::Core;
-use super::graph::{CapturedPoint, GraphError};
-use super::{Error, StreamQueue};
+use super::error::{Error, GraphError};
+use super::graph::CapturedPoint;
+use super::stream::StreamQueue;
 use hostcall_seam::Mark;
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -1,7 +1,8 @@
 //! What becomes of devices in a child of the process that `fork` makes: it has their memory, but none of their threads, and
 //! locks as they were. So whatever is asked of them there is refused before any lock is taken, and nothing is given back.
 
-use super::{Error, Inner};
+use super::error::Error;
+use super::inner::Inner;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};

@@ -2,14 +2,14 @@
 #![allow(unsafe_code, reason = "a kernel's description is read from the image's memory")]
 
 use super::core::Core;
-use super::error::ImageError;
+use super::error::{Error, ImageError};
+use super::grid::Grid;
 use super::grid::dispatch_workgroup_bytes;
-use super::{Device, Error, Grid};
 use crate::image::{self, Calls, ImageInfo, KernelSymbol, MAX_IMAGE_BYTES};
 use hostcall_abi::launch::{KernelInfo, kernel_path};
 use hostcall_abi::layout::MAGIC;
 use hostcall_device::kernel::Kernel;
-use hostcall_seam::{ImageSource, Kernel as Code, KernelLimits, Module};
+use hostcall_seam::{DeviceKind, ImageSource, Kernel as Code, KernelLimits, Module};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -124,52 +124,7 @@ pub(crate) fn read_image(path: &Path) -> Result<(PathBuf, Vec<u8>), ImageError> 
     Ok((std::path::absolute(path).map_err(failed)?, bytes))
 }
 
-impl Device {
-    /// Loads an image from a file. The path is taken literally: no folders are searched.
-    ///
-    /// An image is trusted as the program's own code is: on `cpu` loading it runs its initialisers, and a GPU's driver reads what
-    /// its headers say.
-    ///
-    /// # Errors
-    /// When it cannot be read, or is no image of kernels for this device.
-    pub fn load(&self, image: impl AsRef<Path>) -> Result<Image, Error> {
-        self.inner.core.check_process()?;
-        let (path, bytes) = read_image(image.as_ref())?;
-        let name = image.as_ref().display().to_string();
-        Ok(load(&self.inner.core, &name, ImageSource::File { path: &path, bytes: &bytes })?)
-    }
-
-    /// Loads an image from memory, which is trusted as in [`Device::load`].
-    ///
-    /// # Errors
-    /// When it is no image of kernels for this device.
-    pub fn load_bytes(&self, image: &[u8]) -> Result<Image, Error> {
-        self.inner.core.check_process()?;
-        Ok(load(&self.inner.core, "the image", ImageSource::Bytes(image))?)
-    }
-
-    /// Adds images of the same kernels for several devices, in which [`crate::LaunchKernel::launch`] looks for kernels, and
-    /// loads the one that fits this device best. A device that runs the program's own kernels, such as `cpu`, ignores them.
-    ///
-    /// # Errors
-    /// When that one cannot be loaded.
-    pub fn add_images(&self, images: &[EmbeddedImage]) -> Result<(), Error> {
-        self.inner.core.check_process()?;
-        Ok(self.inner.images.add(&self.inner.core, images)?)
-    }
-
-    /// Adds an image in which [`crate::LaunchKernel::launch`] looks for kernels.
-    ///
-    /// # Errors
-    /// As for [`Device::load_bytes`].
-    pub fn add_image(&self, image: &[u8]) -> Result<(), Error> {
-        let image = self.load_bytes(image)?;
-        self.inner.images.images().push(image);
-        Ok(())
-    }
-}
-
-fn load(core: &Arc<Core>, name: &str, source: ImageSource<'_>) -> Result<Image, ImageError> {
+pub(crate) fn load(core: &Arc<Core>, name: &str, source: ImageSource<'_>) -> Result<Image, ImageError> {
     let ImageInfo { target, calls } = image::identify(source.bytes())
         .map_err(|error| ImageError::NotAnImage { name: name.into(), error })?;
     let properties = core.backend.properties();
@@ -302,7 +257,7 @@ fn kernel_info(bytes: &[u8]) -> Option<KernelInfo> {
 pub(crate) struct Images(Mutex<Registered>);
 
 #[derive(Default)]
-struct Registered {
+pub(crate) struct Registered {
     loaded: Vec<Image>,
     /// Targets of images that are for other devices.
     others: Vec<&'static str>,
@@ -311,7 +266,7 @@ struct Registered {
 }
 
 impl Registered {
-    fn push(&mut self, image: Image) {
+    pub fn push(&mut self, image: Image) {
         // It comes before those that were there.
         self.found.clear();
         self.loaded.push(image);
@@ -319,7 +274,7 @@ impl Registered {
 }
 
 impl Images {
-    fn images(&self) -> std::sync::MutexGuard<'_, Registered> {
+    pub fn images(&self) -> std::sync::MutexGuard<'_, Registered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -327,7 +282,7 @@ impl Images {
     /// what made a cubin refuses it and takes PTX.
     pub fn add(&self, core: &Arc<Core>, images: &[EmbeddedImage]) -> Result<(), ImageError> {
         let properties = core.backend.properties();
-        if properties.kind == super::seam::DeviceKind::Software {
+        if properties.kind == DeviceKind::Software {
             return Ok(());
         }
         let mut refused = None;
@@ -412,7 +367,7 @@ fn best_first<'a>(images: &'a [EmbeddedImage], target: &str) -> Vec<&'a Embedded
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Grid, LaunchKernel};
+    use crate::{Device, Grid, LaunchKernel};
 
     #[test]
     fn the_best_of_several_images_is_chosen() {

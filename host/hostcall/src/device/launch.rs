@@ -1,25 +1,18 @@
 //! Launching kernels.
 
-use super::arguments::Packer;
+use super::arguments::Arguments;
 use super::core::Core;
-use super::error::LaunchRefused;
-use super::graph::sealed::Sealed;
-use super::graph::{GraphKernel, KernelNode, Node};
-use super::grid::dispatch_workgroup_bytes;
+use super::error::Error;
+use super::graph::{GraphKernel, KernelNode, Node, capture_of, sealed::Sealed};
+use super::grid::Grid;
 use super::images::{LoadedKernel, TypedKernel};
-use super::stream::{Launch, Parameters, Parts};
-use super::words::StreamWord;
-use super::{Arguments, Device, Error, Grid, Inner, Stream};
-use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId, LaunchParams, TRACED};
-use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
+use super::inner::Device;
+use super::prepare::{self, LaunchMemory, kernel_called};
+use super::stream::{Launch, Stream};
+use hostcall_abi::launch::LAUNCH_PARAMS_BYTES;
 use hostcall_device::kernel::Kernel;
-use hostcall_seam::{BackendError, DeviceKind, KernelLimits, KernelMemory, Properties};
-use hostcall_server::LaunchRecord;
-use std::fmt;
+use hostcall_seam::DeviceKind;
 use std::sync::{Arc, Mutex};
-
-/// What the records of a workgroup's waves are a multiple of, on devices where they are memory of the device.
-const RECORDS_ALIGN: u64 = 64;
 
 /// Launching kernels, the same on every device: a device that cannot run the program's own code takes the kernel of
 /// this name and these types from the images that it was given ([`DeviceBuilder::images`](crate::device::DeviceBuilder::images)).
@@ -93,69 +86,6 @@ impl LoadedKernel {
     }
 }
 
-/// A kernel, in errors.
-pub(super) fn kernel_called(name: &str) -> impl fmt::Display {
-    fmt::from_fn(move |f| write!(f, "kernel {name}"))
-}
-
-/// Refuses a launch of code that was written for `max_lanes` lanes a workgroup, unless that is 0, with so many bytes of
-/// workgroup memory besides what it declares.
-pub(super) fn check_code(
-    properties: &Properties,
-    name: &str,
-    limits: &KernelLimits,
-    max_lanes: u64,
-    grid: &Grid,
-    bytes: u32,
-) -> Result<(), LaunchRefused> {
-    grid.check(properties)?;
-    let (waves, slots) =
-        (grid.workgroup_lanes().div_ceil(properties.wave_size.into()), properties.resident_waves);
-    if waves > u64::from(slots) {
-        return Err(LaunchRefused::Slots { waves, slots });
-    }
-    let lanes = grid.workgroup_lanes();
-    if max_lanes != 0 && lanes > max_lanes {
-        return Err(LaunchRefused::KernelLanes { kernel: name.to_owned(), lanes, max: max_lanes });
-    }
-    check_lanes(properties.kind, name, limits, lanes)?;
-    if bytes > limits.max_dynamic_workgroup_bytes {
-        let (bytes, max) = (bytes.into(), limits.max_dynamic_workgroup_bytes);
-        return Err(LaunchRefused::WorkgroupMemory { bytes, max });
-    }
-    Ok(())
-}
-
-/// Refuses a workgroup of more lanes than the code can have.
-pub(super) fn check_lanes(
-    kind: DeviceKind,
-    name: &str,
-    limits: &KernelLimits,
-    lanes: u64,
-) -> Result<(), LaunchRefused> {
-    /// NVIDIA's registers of a workgroup, the unit in which lanes have them, and that of lanes.
-    const REGISTERS: u32 = 64 << 10;
-    const REGISTERS_STEP: u32 = 8;
-    const LANES_STEP: u32 = 32;
-    let (max, kernel) = (limits.max_lanes, name.to_owned());
-    if lanes <= u64::from(max) {
-        return Ok(());
-    }
-    let registers = limits.registers.unwrap_or(0);
-    // The driver gives one number for both bounds.
-    let needed = registers.next_multiple_of(REGISTERS_STEP).saturating_mul(max.saturating_add(LANES_STEP));
-    Err(match kind {
-        DeviceKind::Nvidia if needed > REGISTERS => {
-            LaunchRefused::Registers { kernel, registers, max, lanes }
-        }
-        DeviceKind::Nvidia => LaunchRefused::CompiledLanes { kernel, bound: "its launch bounds", max, lanes },
-        DeviceKind::Amd => {
-            LaunchRefused::CompiledLanes { kernel, bound: "max_flat_workgroup_size", max, lanes }
-        }
-        _ => LaunchRefused::LargeWorkgroup { lanes, max },
-    })
-}
-
 pub(super) fn enqueue<P>(
     stream: &Stream,
     kernel: &LoadedKernel,
@@ -163,7 +93,7 @@ pub(super) fn enqueue<P>(
     arguments: impl Arguments<P>,
 ) -> Result<Launch, Error> {
     let core = stream.core();
-    if let Some(capture) = stream.capture_for("launch")? {
+    if let Some(capture) = capture_of(stream, "launch")? {
         let name = kernel.name.clone();
         let node = capture.note(KernelNode::new(core, kernel.clone(), grid, &arguments))?;
         capture.add(stream.queue(), Node::Kernel(node))?;
@@ -172,172 +102,16 @@ pub(super) fn enqueue<P>(
     let mut parts = stream.queue().blank();
     // Known when the launch begins.
     parts.parameters.push(&[0; LAUNCH_PARAMS_BYTES]);
-    let bytes = prepare(core, kernel, &grid, &arguments, &mut parts)?;
+    let bytes = prepare::prepare(core, kernel, &grid, &arguments, &mut parts)?;
     let device = stream.device();
     let mut wave_records = 0;
     if device.properties().kind == DeviceKind::Amd {
-        let memory = memory_of_records(core, &grid)?;
+        let memory = prepare::memory_of_records(core, &grid)?;
         wave_records = memory.address.get();
         parts.memory.push(Arc::new(Mutex::new(memory.owner)));
     }
     let (name, memory) = (kernel.name.clone(), LaunchMemory { bytes, wave_records });
     stream.queue().launch(name.clone(), parts, |parameters, sequence, words| {
-        begin(device, name, &grid, memory, parameters, sequence, words)
+        prepare::begin(device, name, &grid, memory, parameters, sequence, words)
     })
-}
-
-/// Memory of a launch's workgroups and waves.
-#[derive(Clone, Copy)]
-pub(super) struct LaunchMemory {
-    /// [`LaunchParams::workgroup_memory_bytes`].
-    pub bytes: u32,
-    /// [`LaunchParams::wave_records`].
-    pub wave_records: u64,
-}
-
-/// Checks a launch and packs its arguments, behind the parameters that `parts` has. Returns the bytes of workgroup memory that
-/// the kernel may use.
-pub(super) fn prepare<P>(
-    core: &Arc<Core>,
-    kernel: &LoadedKernel,
-    grid: &Grid,
-    arguments: &impl Arguments<P>,
-    parts: &mut Parts,
-) -> Result<u32, Error> {
-    let LoadedKernel { name, code, info, .. } = kernel;
-    let (properties, lanes) = (core.backend.properties(), grid.workgroup_lanes());
-    let limits = code.limits();
-    let workgroup_bytes = dispatch_workgroup_bytes(properties, &limits, info, grid);
-    check_code(properties, name, &limits, info.max_lanes, grid, workgroup_bytes)?;
-    let mut packer = Packer::new(core, parts);
-    arguments.pack(&mut packer)?;
-    let given = packer.finish()?;
-    // The block ends at a multiple of 8, which the kernel's struct need not.
-    if given != info.argument_bytes.next_multiple_of(8) {
-        let expected = info.argument_bytes;
-        return Err(LaunchRefused::ArgumentBytes { kernel: name.to_string(), expected, given }.into());
-    }
-    // On GPUs one dimension, so that a lane's place in its wave is its x.
-    (parts.workgroups, parts.lanes) = match properties.kind {
-        DeviceKind::Software => (grid.workgroups, grid.workgroup_size),
-        _ => ([u32::try_from(grid.workgroup_count()).unwrap_or(u32::MAX), 1, 1], [lanes as u32, 1, 1]),
-    };
-    parts.workgroup_bytes = workgroup_bytes;
-    if properties.kind == DeviceKind::Amd {
-        // Kernels take their parameters by address.
-        parts.by_address = true;
-    }
-    parts.kernel = Some(code.clone());
-    Ok(grid.workgroup_memory_of(info))
-}
-
-/// Begins a launch that gets this sequence of the stream with these words: makes its id, and writes the first parameter.
-pub(super) fn begin(
-    device: &Inner,
-    name: Arc<str>,
-    grid: &Grid,
-    memory: LaunchMemory,
-    parameters: &mut Parameters,
-    sequence: u64,
-    words: &StreamWord,
-) -> Result<LaunchId, Error> {
-    let record = LaunchRecord { kernel: name, workgroups: grid.workgroups };
-    let limit = LAUNCHES as usize;
-    let id = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
-    let of_stream = OfStream { stop_at: words.stop_at().get(), last_post: words.last_post().get(), list: 0 };
-    parameters.set_first(&params(device, grid, memory, sequence, id, of_stream));
-    Ok(id)
-}
-
-/// Addresses that launches of a stream have in common.
-#[derive(Clone, Copy)]
-pub(crate) struct OfStream {
-    /// [`LaunchParams::stop_at`].
-    pub stop_at: u64,
-    /// [`LaunchParams::last_post`].
-    pub last_post: u64,
-    /// [`LaunchParams::list`].
-    pub list: u64,
-}
-
-/// Returns the parameters of a launch, as kernels take them.
-pub(super) fn params(
-    device: &Inner,
-    grid: &Grid,
-    memory: LaunchMemory,
-    sequence: u64,
-    launch: LaunchId,
-    of_stream: OfStream,
-) -> [u8; LAUNCH_PARAMS_BYTES] {
-    let OfStream { stop_at, last_post, list } = of_stream;
-    bytes_of_params(&LaunchParams {
-        channel: device.channel.address().get(),
-        sequence,
-        stop_at,
-        last_post,
-        launch,
-        workgroup_memory_bytes: memory.bytes,
-        workgroups: grid.workgroups,
-        home_slots: device.channel_params.sizes.layout.home_slots,
-        // No grid that passed its check has more than 1024.
-        workgroup_size: grid.workgroup_size.map(|lanes| lanes as u16),
-        flags: if device.points.is_some() { TRACED } else { 0 },
-        wave_records: memory.wave_records,
-        list,
-    })
-}
-
-/// Allocates what [`LaunchParams::wave_records`] is.
-pub(super) fn memory_of_records(core: &Core, grid: &Grid) -> Result<KernelMemory, Error> {
-    let properties = core.backend.properties();
-    let waves = grid.workgroup_lanes().div_ceil(properties.wave_size.into());
-    let each = (waves * WAVE_RECORD_BYTES as u64).next_multiple_of(RECORDS_ALIGN);
-    let bytes = grid.workgroup_count().saturating_mul(each);
-    core.backend.allocate_for_kernels(bytes, RECORDS_ALIGN).ok_or_else(|| {
-        let reason = "the grid has many workgroups: launch fewer that do more each".to_owned();
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        BackendError::NoMemory { what: "memory for the waves' records", bytes, reason }.into()
-    })
-}
-
-/// The launch's parameters, as kernels take them.
-fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
-    let mut bytes = [0; LAUNCH_PARAMS_BYTES];
-    for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(params.to_words()) {
-        *to = word.to_le_bytes();
-    }
-    bytes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_bounds_a_workgroup_s_lanes_is_named() {
-        let limits = |registers, max_lanes| KernelLimits {
-            registers: Some(registers),
-            stack_bytes: 0,
-            workgroup_bytes: 0,
-            max_lanes,
-            max_dynamic_workgroup_bytes: 0,
-        };
-        let refused = |kind, registers, max| {
-            let refused = check_lanes(kind, "k", &limits(registers, max), 1024).unwrap_err().to_string();
-            assert_eq!(check_lanes(kind, "k", &limits(registers, max), max.into()), Ok(()));
-            refused
-        };
-        let compiled = |bound| {
-            format!(
-                "kernel k was compiled for at most 64 lanes of a workgroup ({bound}), not 1024: launch more, smaller \
-                 workgroups, or compile it for larger ones"
-            )
-        };
-        assert_eq!(refused(DeviceKind::Amd, 2, 64), compiled("max_flat_workgroup_size"));
-        assert_eq!(refused(DeviceKind::Nvidia, 16, 64), compiled("its launch bounds"));
-        assert_eq!(
-            refused(DeviceKind::Nvidia, 100, 608),
-            "a lane of kernel k needs 100 registers, so that a workgroup has at most 608 lanes, not 1024"
-        );
-    }
 }

@@ -168,9 +168,10 @@ fn a_dispatch_waits_for_a_launch_that_panics(by_reaper: bool) {
     assert_eq!(thread == "hostcall-reaper", by_reaper);
     // A workgroup that had not begun would not begin any more.
     let until = Instant::now() + PATIENCE / 2;
-    let waits =
-        || device.waiting().iter().filter(|call| &*call.kernel == "panics").map(|call| call.lanes).sum();
-    while 8u32 != waits() {
+    let waits = || {
+        device.waiting().iter().filter(|call| &*call.kernel == "panics").map(|call| call.lanes).sum::<u32>()
+    };
+    while waits() != 8 {
         assert!(Instant::now() < until, "not all lanes wait: {:?}", device.waiting());
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -1,20 +1,55 @@
 //! Copies and fills that were checked: what a stream does at once or records, and what nodes of graphs are.
 #![allow(unsafe_code, reason = "fills pinned memory")]
 
-use super::buffer::{Wanted, bytes_of};
+use super::buffer::{DeviceBuffer, Wanted, bytes_of};
 use super::core::Core;
-use super::error::BoundsError;
-use super::graph::NodeKind;
-use super::stream::Transfer;
+use super::error::{BoundsError, Error};
+use super::staging::Staging;
 use super::uses::Access;
-use super::{DeviceBuffer, Error};
 use hostcall_device::kernel::Plain;
-use std::sync::Arc;
+use hostcall_seam::{BackendError, DeviceAddress};
+use std::sync::{Arc, OnceLock};
+
+/// Where a copy to the host goes.
+pub(crate) struct Readable {
+    pub staging: Staging,
+    /// Why the copy was not made, if the device refused it.
+    pub refused: OnceLock<BackendError>,
+}
+
+/// A copy or a fill.
+#[derive(Clone)]
+pub(crate) enum Transfer {
+    Write { to: DeviceAddress, from: Arc<Staging>, bytes: usize },
+    Read { to: Arc<Readable>, from: DeviceAddress, bytes: usize },
+    Copy { to: DeviceAddress, from: DeviceAddress, bytes: usize },
+    Fill { to: DeviceAddress, pattern: Vec<u8>, count: usize },
+}
+
+impl Transfer {
+    /// Returns how many bytes are written.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Transfer::Write { bytes, .. } | Transfer::Read { bytes, .. } | Transfer::Copy { bytes, .. } => {
+                *bytes
+            }
+            Transfer::Fill { pattern, count, .. } => pattern.len() * count,
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Copy)]
+pub(crate) enum TransferKind {
+    Write,
+    Copy,
+    Fill,
+}
 
 /// A copy or a fill, with the memory that it uses.
 pub(crate) struct Checked {
-    /// What was asked for: `what` may be another kind.
-    pub kind: NodeKind,
+    /// What was asked for: `what` may be another kind, since a fill with a long pattern is done as a write.
+    pub kind: TransferKind,
     pub what: Transfer,
     pub wanted: Vec<Wanted>,
 }
@@ -28,7 +63,7 @@ pub(super) fn check_write<T: Plain>(
     core.check_own(&to.allocation.core, "the buffer")?;
     to.check_len(values.len())?;
     let what = write(core, to, &bytes_of(values))?;
-    Ok(Checked { kind: NodeKind::Write, what, wanted: vec![to.wanted(Access::Write)] })
+    Ok(Checked { kind: TransferKind::Write, what, wanted: vec![to.wanted(Access::Write)] })
 }
 
 /// A copy of bytes, as many as the buffer has, which are taken at once.
@@ -53,7 +88,7 @@ pub(super) fn check_copy<T: Plain>(
         return Err(BoundsError::Overlap.into());
     }
     let what = Transfer::Copy { to: to.address(), from: from.address(), bytes: from.bytes().len() };
-    Ok(Checked { kind: NodeKind::Copy, what, wanted })
+    Ok(Checked { kind: TransferKind::Copy, what, wanted })
 }
 
 /// A fill.
@@ -82,7 +117,7 @@ pub(super) fn check_fill_bytes<T: Plain>(
         ..=4 => Transfer::Fill { to: buffer.address(), pattern: pattern.to_vec(), count },
         _ => write(core, buffer, &pattern.repeat(count))?,
     };
-    Ok(Checked { kind: NodeKind::Fill, what, wanted: vec![buffer.wanted(Access::Write)] })
+    Ok(Checked { kind: TransferKind::Fill, what, wanted: vec![buffer.wanted(Access::Write)] })
 }
 
 /// The shortest pattern of 1, 2 or 4 bytes that repeated gives `bytes`, or `bytes` themselves.
@@ -98,5 +133,5 @@ fn shortest_pattern(bytes: &[u8]) -> &[u8] {
 /// A fill of a buffer with zeros.
 pub(super) fn zeros<T: Plain>(buffer: &DeviceBuffer<T>) -> Checked {
     let what = Transfer::Fill { to: buffer.address(), pattern: vec![0], count: buffer.bytes().len() };
-    Checked { kind: NodeKind::Fill, what, wanted: vec![buffer.wanted(Access::Write)] }
+    Checked { kind: TransferKind::Fill, what, wanted: vec![buffer.wanted(Access::Write)] }
 }

@@ -1,12 +1,15 @@
 //! Launches whose arguments' types are known when the program runs: what hosts in other languages have. The kernel's hash of
 //! its parameters' types is compared with that of the arguments, as for kernels of the program.
 
-use super::arguments::{Packer, SealedTuple};
-use super::error::LaunchRefused;
-use super::launch::{enqueue, kernel_called};
-use super::stream::Launch;
-use super::{Arguments, DeviceBuffer, Error, Grid, LoadedKernel, PinnedBuffer, Stream};
-use crate::closures::UntypedHostcall;
+use super::arguments::{Arguments, Packer, SealedTuple};
+use super::buffer::{DeviceBuffer, PinnedBuffer};
+use super::closures::UntypedHostcall;
+use super::error::{Error, LaunchRefused};
+use super::grid::Grid;
+use super::images::LoadedKernel;
+use super::launch::enqueue;
+use super::prepare::kernel_called;
+use super::stream::{Launch, Stream};
 use hostcall_abi::launch::RawSlice;
 use hostcall_abi::schema;
 use hostcall_device::__private::plain_schema;

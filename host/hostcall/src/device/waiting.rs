@@ -1,8 +1,8 @@
 //! Threads that must not wait: those that run a handler for a kernel, or a host function of a stream, which what they
 //! would wait for waits for. Such threads are known while they wait, so that none of them closes a circle.
 
-use super::Error;
 use super::core::Core;
+use super::error::Error;
 use super::uses::Point;
 use hostcall_server::handling;
 use std::cell::{Cell, RefCell};
@@ -17,15 +17,15 @@ thread_local! {
 }
 
 /// Notes that the thread runs handlers of ROCm's protocol from now on, whose calls do not say which launch waits.
-pub(super) fn enter_rocm_thread() {
+pub(crate) fn enter_rocm_thread() {
     IS_ROCMS.set(true);
 }
 
 /// The thread runs a host function while this lives.
-pub(super) struct InHostFunction(());
+pub(crate) struct InHostFunction(());
 
 /// Notes that the thread runs the host function at this point.
-pub(super) fn enter_host_function(point: &Point) -> InHostFunction {
+pub(crate) fn enter_host_function(point: &Point) -> InHostFunction {
     FUNCTIONS.with_borrow_mut(|functions| functions.push(point.clone()));
     InHostFunction(())
 }
@@ -37,7 +37,7 @@ impl Drop for InHostFunction {
 }
 
 /// Says whether the thread runs a handler.
-pub(super) fn is_in_handler() -> bool {
+pub(crate) fn is_in_handler() -> bool {
     IS_ROCMS.get() || handling().is_some()
 }
 
@@ -60,7 +60,7 @@ fn held() -> Vec<Held> {
     });
     if let Some(handling) = handling()
         && let Some(core) = core_of(handling.server)
-        && let Some((kernel, point)) = core.streams().iter().find_map(|stream| stream.find(handling.launch))
+        && let Some((kernel, point)) = core.reaper.find(handling.launch)
     {
         let what =
             format!("a handler of {} for kernel {kernel}, which waits for its answer", handling.service);
@@ -73,7 +73,7 @@ fn held() -> Vec<Held> {
 static CORES: Mutex<Vec<(u64, Weak<Core>)>> = Mutex::new(Vec::new());
 
 /// Lets handlers' threads find their device, also those that wait for another one.
-pub(super) fn note_core(core: &Arc<Core>) {
+pub(crate) fn note_core(core: &Arc<Core>) {
     let mut cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
     cores.retain(|(_, core)| core.strong_count() > 0);
     cores.push((core.id(), Arc::downgrade(core)));
@@ -162,7 +162,7 @@ impl Waiter {
 /// Refuses to wait for points on a thread for which one of them waits, also through other threads that wait
 /// and do not go on by themselves before. The thread waits as long as what is returned lives, but no longer
 /// than until the deadline.
-pub(super) fn may_wait(
+pub(crate) fn may_wait(
     core: &Core,
     waits_for: Vec<Point>,
     operation: &'static str,
@@ -197,7 +197,7 @@ pub(super) fn may_wait(
 }
 
 /// Says whether a point waits for what the thread does.
-pub(super) fn is_held_here(point: &Point) -> bool {
+pub(crate) fn is_held_here(point: &Point) -> bool {
     held().iter().any(|held| point.depends_on(&held.point, &mut Vec::new()))
 }
 

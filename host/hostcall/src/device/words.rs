@@ -3,7 +3,7 @@
 //!
 //! Launches are known by their sequence, which never repeats in a stream. A word that stops launches counts until the
 //! stream starts again: then everything so far has ended and been told of, so that nobody can ask for a stop of that any
-//! more ([`StreamWord::stop_from`] refuses it), and no lane is left that writes.
+//! more ([`StreamWords::stop_from`] refuses it), and no lane is left that writes.
 #![allow(unsafe_code, reason = "reads and writes words that kernels use")]
 
 use super::core::Core;
@@ -18,14 +18,14 @@ pub(crate) const STREAMS: usize = 4096;
 const STOP_BYTES: usize = 16;
 
 /// The words of all streams of a device.
-pub(crate) struct StreamWords {
+pub(crate) struct StreamWordTable {
     core: Arc<Core>,
     stop_at: Arc<dyn Memory>,
     last_post: Arc<dyn Pinned>,
     free: Mutex<Vec<usize>>,
 }
 
-impl StreamWords {
+impl StreamWordTable {
     pub fn new(core: &Arc<Core>) -> Result<Arc<Self>, BackendError> {
         let backend = &core.backend;
         let stop_at = backend.allocate(STREAMS * STOP_BYTES)?;
@@ -37,9 +37,9 @@ impl StreamWords {
     }
 
     /// Takes the words of a new stream. `None` when there are as many streams as there can be.
-    pub fn take(self: &Arc<Self>) -> Option<StreamWord> {
+    pub fn take(self: &Arc<Self>) -> Option<StreamWords> {
         let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        let words = StreamWord {
+        let words = StreamWords {
             words: self.clone(),
             index,
             stopping: Mutex::new(Stopping { from: u64::MAX, over: 0 }),
@@ -50,8 +50,8 @@ impl StreamWords {
 }
 
 /// The words of one stream.
-pub(crate) struct StreamWord {
-    words: Arc<StreamWords>,
+pub(crate) struct StreamWords {
+    words: Arc<StreamWordTable>,
     index: usize,
     stopping: Mutex<Stopping>,
 }
@@ -63,7 +63,7 @@ struct Stopping {
     over: u64,
 }
 
-impl StreamWord {
+impl StreamWords {
     /// Returns the address of the words that say from which launch on none begins.
     pub fn stop_at(&self) -> DeviceAddress {
         self.words.stop_at.address().offset((STOP_BYTES * self.index) as u64)
@@ -119,7 +119,7 @@ impl StreamWord {
     }
 }
 
-impl Drop for StreamWord {
+impl Drop for StreamWords {
     fn drop(&mut self) {
         self.restart(0);
         self.words.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);

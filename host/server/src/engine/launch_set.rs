@@ -1,48 +1,48 @@
 //! Several launches as one value.
 
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use smallvec::{SmallVec, smallvec};
 
 /// Launches that are looked for together: in what is kept of many, each once.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchSet {
     /// By their ids. No launch is in two of them.
-    runs: SmallVec<[LaunchRun; 1]>,
+    lists: SmallVec<[LaunchIds; 1]>,
 }
 
 impl LaunchSet {
     /// Whether the launch is one of them.
     pub fn contains(&self, id: LaunchId) -> bool {
-        let later = self.runs.partition_point(|run| run.first() <= id);
-        later > 0 && self.runs[later - 1].contains(id)
+        let later = self.lists.partition_point(|list| list.first() <= id);
+        later > 0 && self.lists[later - 1].contains(id)
     }
 
     /// Each launch that began alone, and those that began together, in the order of their ids.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = LaunchRun> {
-        self.runs.iter().copied()
+    pub(crate) fn lists(&self) -> impl Iterator<Item = LaunchIds> {
+        self.lists.iter().copied()
     }
 
-    pub(crate) fn retain_runs(&mut self, mut keep: impl FnMut(LaunchRun) -> bool) {
-        self.runs.retain(|run| keep(*run));
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(LaunchIds) -> bool) {
+        self.lists.retain(|list| keep(*list));
     }
 
     /// The launches, in the order of their ids.
     pub fn ids(&self) -> impl Iterator<Item = LaunchId> {
-        self.runs().flat_map(LaunchRun::ids)
+        self.lists().flat_map(LaunchIds::ids)
     }
 }
 
-impl FromIterator<LaunchRun> for LaunchSet {
-    fn from_iter<I: IntoIterator<Item = LaunchRun>>(runs: I) -> Self {
-        let mut runs: SmallVec<_> = runs.into_iter().collect();
-        runs.sort_unstable_by_key(|run: &LaunchRun| run.first());
-        Self { runs }
+impl FromIterator<LaunchIds> for LaunchSet {
+    fn from_iter<I: IntoIterator<Item = LaunchIds>>(lists: I) -> Self {
+        let mut lists: SmallVec<_> = lists.into_iter().collect();
+        lists.sort_unstable_by_key(|list: &LaunchIds| list.first());
+        Self { lists }
     }
 }
 
-impl<T: Into<LaunchRun>> From<T> for LaunchSet {
+impl<T: Into<LaunchIds>> From<T> for LaunchSet {
     fn from(launches: T) -> Self {
-        Self { runs: smallvec![launches.into()] }
+        Self { lists: smallvec![launches.into()] }
     }
 }
 
@@ -53,10 +53,10 @@ mod tests {
     #[test]
     fn a_set_has_its_launches_alone() {
         let single = LaunchId::new(7, 3);
-        let row = LaunchRun::new(LaunchId::new(100, 2), 10);
-        let set: LaunchSet = [single.into(), row].into_iter().collect();
+        let list = LaunchIds::new(LaunchId::new(100, 2), 10);
+        let set: LaunchSet = [single.into(), list].into_iter().collect();
         assert!(
-            set.ids().eq(row.ids().chain([single])),
+            set.ids().eq(list.ids().chain([single])),
             "by their ids, of which generations are the upper bits"
         );
         assert!(set.ids().all(|id| set.contains(id)));

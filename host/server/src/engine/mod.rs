@@ -8,6 +8,7 @@ mod attention;
 pub(crate) mod budget;
 pub(crate) mod calls;
 pub(crate) mod caught;
+pub(crate) mod endpoint;
 pub(crate) mod executor;
 pub(crate) mod functions;
 pub(crate) mod handling;
@@ -23,6 +24,7 @@ pub(crate) mod watchdog;
 pub(crate) mod workers;
 
 use caught::{catch, drop_caught};
+use endpoint::EndpointSettings;
 use executor::Futures;
 use handling::ThreadSetup;
 use hostcall_trace::Source;
@@ -47,6 +49,9 @@ const MOST_CALLBACKS: usize = 1024;
 
 /// Threads of calls that append to outputs: calls to one output wait for the same room, one after the other.
 const OUTPUT_THREADS: usize = 64;
+
+/// Most threads of async handlers.
+const ASYNC_THREADS: usize = 2;
 
 /// Whose threads run a handler that may wait. Handlers of one kind never take those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +80,6 @@ pub(crate) struct Settings {
     pub handlers: Limits,
     /// Of the threads of the handlers that come with hostcall.
     pub builtins: Limits,
-    /// Most threads of async handlers.
-    pub async_threads: usize,
     /// What runs async handlers in place of these threads.
     pub runtime: Option<Runtime>,
     /// What each thread does first.
@@ -91,13 +94,22 @@ pub(crate) struct Settings {
     pub trace: Option<Source>,
 }
 
+impl Settings {
+    /// Takes what an endpoint was told: its threads' setup, its trace, and the device's name if it was given one.
+    pub fn use_endpoint(&mut self, endpoint: &EndpointSettings) {
+        (self.setup, self.trace) = (endpoint.setup.clone(), endpoint.trace.clone());
+        if let Some(device) = &endpoint.device {
+            self.device = device.clone();
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             device: Arc::default(),
             handlers: Limits::default(),
             builtins: Limits::default(),
-            async_threads: 2,
             runtime: None,
             setup: ThreadSetup::default(),
             stall_after: Duration::from_secs(5),
@@ -155,7 +167,7 @@ impl Engine {
             ],
             callbacks: pool("hostcall-callback", of(1)),
             futures: Futures::new(
-                settings.async_threads,
+                ASYNC_THREADS,
                 settings.setup.clone(),
                 settings.runtime.clone(),
                 move || {

@@ -106,9 +106,12 @@ impl HotSet {
     }
 }
 
-/// Serves until [`Endpoint::attend`] says that it is over. Without work the thread looks on for `spin` and then sleeps, and
+/// How long a thread without work looks on before it sleeps.
+const LOOKS_ON: Duration = Duration::from_micros(50);
+
+/// Serves until [`Endpoint::attend`] says that it is over. Without work the thread looks on for some time and then sleeps, and
 /// so it does when it was called for attention: what it was called for may soon bring work.
-pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Duration) {
+pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention) {
     attention.begin();
     // Where the system refuses, sleeps are longer.
     let _ = set_current_timer_slack(Some(TIMER_SLACK_NS));
@@ -137,7 +140,7 @@ pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Dur
         if passes.is_multiple_of(CLOCK_PASSES) {
             let since = *idle_since.get_or_insert_with(Instant::now);
             let idle = since.elapsed();
-            if idle >= spin && attention.sleep(endpoint, seen, since) {
+            if idle >= LOOKS_ON && attention.sleep(endpoint, seen, since) {
                 idle_since = None;
             } else if yields && idle >= YIELD_AFTER {
                 std::thread::yield_now();
@@ -190,7 +193,7 @@ mod tests {
         let (slept, idle) = channel();
         std::thread::scope(|scope| {
             let mut idles = Idle { slept, is_told: false, ends_after: 3 };
-            scope.spawn(move || run(&mut idles, attention, Duration::from_micros(50)));
+            scope.spawn(move || run(&mut idles, attention));
             idle.recv().expect("it sleeps when there is nothing to do");
             std::thread::sleep(Duration::from_millis(20));
             let called = Instant::now();

@@ -134,7 +134,6 @@ pub(super) fn run(shared: Arc<Shared>, ports: Range<u32>, bell: Arc<Bell>) {
     let scanner = Scanner::new(ports.clone());
     let lines = scanner.lines();
     let thread = Rc::new(Thread { shared, scanner, scratch: RefCell::default() });
-    let spin = thread.shared.options.spin;
     let mut executor = Executor {
         seats: Seats {
             first_port: ports.start,
@@ -148,7 +147,7 @@ pub(super) fn run(shared: Arc<Shared>, ports: Range<u32>, bell: Arc<Bell>) {
         thread,
         bell: bell.clone(),
     };
-    polling::run(&mut executor, &bell.attention, spin);
+    polling::run(&mut executor, &bell.attention);
 }
 
 struct Executor<F, M> {
@@ -222,7 +221,7 @@ where
                 self.fault(port, FaultKind::Opcode(opcode));
             }
             Some(Opcode::OnePacket(what)) => {
-                let trace = self.thread.shared.options.trace.as_ref();
+                let trace = self.thread.shared.options.endpoint.trace.as_ref();
                 let recording = trace.map(|trace| Recording::start(trace, port, header.mask.count_ones()));
                 let answer = || one_packet::answer(&self.thread, port, header.mask, what);
                 let is_answered = catch(answer).is_ok();

@@ -1,12 +1,10 @@
 //! What a server is told when it starts, and what it tells.
 
 use crate::engine::caught::catch;
-use crate::engine::handling::ThreadSetup;
+use crate::engine::endpoint::{EndpointSettings, endpoint_settings};
 use crate::engine::report;
 use hostcall_trace::Source;
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// How a program ended itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,15 +68,10 @@ type OnFault = dyn Fn(&Fault) + Send + Sync;
 
 /// Settings of an [`super::LlvmServer`].
 pub struct Options {
-    pub(super) device: Option<Arc<str>>,
+    pub(super) endpoint: EndpointSettings,
     pub(super) threads: u32,
-    pub(super) spin: Duration,
-    pub(super) setup: ThreadSetup,
     pub(super) system: bool,
-    pub(super) message_limit: usize,
-    pub(super) messages_limit: usize,
     pub(super) on_end: Box<dyn Fn(End) + Send + Sync>,
-    pub(super) trace: Option<Source>,
     /// A line on stderr when there is none.
     on_fault: Option<Box<OnFault>>,
 }
@@ -86,34 +79,22 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            device: None,
+            endpoint: EndpointSettings::new(64 << 20, 1 << 30),
             threads: 1,
-            spin: Duration::from_micros(50),
-            setup: ThreadSetup::default(),
             system: false,
-            message_limit: 64 << 20,
-            messages_limit: 1 << 30,
             on_end: Box::new(|_| ()),
-            trace: None,
             on_fault: None,
         }
     }
 }
 
 impl Options {
-    /// Names the device whose program calls, in reports of calls that wait. Default: it has no name there,
-    /// or, of a server [beside](super::LlvmServer::start_beside) another one, that one's. Of a program that a
-    /// device runs it is the device's.
-    #[must_use]
-    pub fn device(mut self, name: &str) -> Self {
-        self.device = Some(name.into());
-        self
-    }
+    endpoint_settings!("64 MiB", "1 GiB");
 
     /// Does what [`Options::device`] does, where that was not called before.
     #[must_use]
     pub fn or_device(self, name: &str) -> Self {
-        if self.device.is_some() { self } else { self.device(name) }
+        if self.endpoint.device.is_some() { self } else { self.device(name) }
     }
 
     /// Threads that serve, which share the ports out among them. Default 1.
@@ -123,46 +104,10 @@ impl Options {
         self
     }
 
-    /// How long a thread without work looks on before it sleeps, at most 5 ms at a time. Default 50 µs.
-    #[must_use]
-    pub fn spin(mut self, spin: Duration) -> Self {
-        self.spin = spin;
-        self
-    }
-
-    /// Calls `enter` first on each thread of the server. Default: nothing.
-    #[must_use]
-    pub fn on_thread(mut self, enter: impl Fn() + Send + Sync + 'static) -> Self {
-        self.setup.on_thread = Arc::new(enter);
-        self
-    }
-
     /// Whether `system` runs commands; else it gives -1. Default: no.
     #[must_use]
     pub fn system(mut self, allowed: bool) -> Self {
         self.system = allowed;
-        self
-    }
-
-    /// Most bytes of one lane's message. Default 64 MiB.
-    #[must_use]
-    pub fn message_limit(mut self, bytes: usize) -> Self {
-        self.message_limit = bytes;
-        self
-    }
-
-    /// Most bytes of all messages that are on their way. Default 1 GiB.
-    #[must_use]
-    pub fn messages_limit(mut self, bytes: usize) -> Self {
-        self.messages_limit = bytes;
-        self
-    }
-
-    /// Records calls there: from the first packet to the last, with the work that may wait as their handlers. The protocol does
-    /// not say who calls. Default: nowhere.
-    #[must_use]
-    pub fn trace(mut self, source: Source) -> Self {
-        self.trace = Some(source);
         self
     }
 
@@ -209,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_device_keeps_the_name_that_it_was_given() {
-        let name = |options: Options| options.or_device("of the device").device;
+        let name = |options: Options| options.or_device("of the device").endpoint.device;
         assert_eq!(name(Options::default()).as_deref(), Some("of the device"));
         assert_eq!(name(Options::default().device("given")).as_deref(), Some("given"));
         assert_eq!(name(Options::default().device("")).as_deref(), Some(""));

@@ -88,7 +88,7 @@ impl Port {
     /// The port with this header, whose mask was checked.
     pub fn new(thread: &Rc<Thread>, index: u32, header: Header, about: Conversation) -> Self {
         let scratch = Some(thread.scratch());
-        let trace = thread.shared().options.trace.as_ref();
+        let trace = thread.shared().options.endpoint.trace.as_ref();
         let recording = trace.map(|trace| Box::new(Recording::start(trace, index, header.mask.count_ones())));
         Self {
             thread: thread.clone(),
@@ -292,7 +292,7 @@ impl Port {
             started: Instant::now(),
         });
         engine.watchdog.watch(&call);
-        let trace = self.recording.as_ref().map(|_| self.thread.shared().options.trace.clone());
+        let trace = self.recording.as_ref().map(|_| self.thread.shared().options.endpoint.trace.clone());
         let timed = move || {
             let Some(trace) = trace.flatten() else { return (work(), None) };
             let began_ns = trace.now_ns();

@@ -88,9 +88,8 @@ impl LlvmServer {
     /// When the system starts no thread.
     pub fn start(memory: Arc<PortMemory>, builtins: &Builtins, options: Options) -> io::Result<Self> {
         let stop = Stop::default();
-        let (setup, trace) = (options.setup.clone(), options.trace.clone());
-        let device = options.device.clone().unwrap_or_default();
-        let settings = Settings { device, setup, trace, ..Settings::default() };
+        let mut settings = Settings::default();
+        settings.use_endpoint(&options.endpoint);
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
         Self::start_on(engine, Some(watchdog), stop, memory, builtins, options)
     }
@@ -118,7 +117,7 @@ impl LlvmServer {
     ) -> io::Result<Self> {
         let ports = memory.layout().ports();
         let threads = options.threads.clamp(1, ports.div_ceil(LINE_PORTS));
-        let budget = Budget::new(options.messages_limit, options.message_limit);
+        let budget = options.endpoint.budget();
         let of_program = ProgramMemory::new(builtins.heap());
         let (heap, program) = (of_program.heap.clone(), of_program.program);
         memory.keep(of_program);

@@ -9,7 +9,7 @@ use super::posts::PostCounts;
 use super::registry::{Handler, RegisterError, Registry};
 use super::shared::{Counters, OnFault, Shared};
 use super::turns::Turns;
-use crate::engine::budget::Budget;
+use crate::engine::endpoint::{EndpointSettings, endpoint_settings};
 use crate::engine::loans::LoanPool;
 use crate::engine::panics::HandlerPanic;
 use crate::engine::polling::{Attention, Endpoint};
@@ -48,14 +48,11 @@ pub struct ServerBuilder {
     refused: Option<RegisterError>,
     consumers: usize,
     loans: Box<dyn LoanMemory>,
-    message_limit: usize,
-    messages_limit: usize,
-    spin: Duration,
+    endpoint: EndpointSettings,
     reliable_hints: bool,
     settings: Settings,
     on_fault: Vec<OnFault>,
     on_answer: Box<dyn Fn() + Send + Sync>,
-    trace: Option<Source>,
 }
 
 impl ServerBuilder {
@@ -66,16 +63,15 @@ impl ServerBuilder {
             refused: None,
             consumers: 1,
             loans: Box::new(ProcessLoans),
-            message_limit: 64 << 20,
-            messages_limit: 1 << 30,
-            spin: Duration::from_micros(50),
+            endpoint: EndpointSettings::new(64 << 20, 1 << 30),
             reliable_hints: false,
             settings: Settings::default(),
             on_fault: Vec::new(),
             on_answer: Box::new(|| ()),
-            trace: None,
         }
     }
+
+    endpoint_settings!("64 MiB", "1 GiB");
 
     /// Registers a service whose handlers may wait: they run on worker threads, one for each call that waits.
     pub fn service(self, service: impl Service) -> Self {
@@ -108,18 +104,7 @@ impl ServerBuilder {
 
     /// A number by which [`crate::handling`] tells this server's handlers from those of others. Default 0.
     pub fn token(mut self, token: u64) -> Self {
-        self.settings.setup.token = token;
-        self
-    }
-
-    /// Calls `enter` first on each thread of the server, also on those that run handlers. Each function that was given is called.
-    /// Default: nothing.
-    pub fn on_thread(mut self, enter: impl Fn() + Send + Sync + 'static) -> Self {
-        let before = self.settings.setup.on_thread;
-        self.settings.setup.on_thread = Arc::new(move || {
-            before();
-            enter();
-        });
+        self.endpoint.setup.token = token;
         self
     }
 
@@ -148,20 +133,6 @@ impl ServerBuilder {
         self
     }
 
-    /// How long such a thread stays without work. Default 5 s.
-    pub fn handler_idle(mut self, idle: Duration) -> Self {
-        self.settings.handlers.idle = idle;
-        self.settings.builtins.idle = idle;
-        self
-    }
-
-    /// Threads that run async handlers. They start with the first such calls, which end with
-    /// [`Busy`](hostcall_abi::CallError::Busy) if the system starts no thread for a second. Default 2.
-    pub fn async_threads(mut self, threads: usize) -> Self {
-        self.settings.async_threads = threads;
-        self
-    }
-
     /// Runs async handlers on this runtime in place of threads of the server's: what they wait for (timers, sockets) has its
     /// reactor there, and they may spawn tasks. It must run: a runtime that nobody drives answers no call. Where it ends, the
     /// calls of its handlers get [`CallError::Cancelled`](hostcall_abi::CallError::Cancelled), and later ones
@@ -179,38 +150,11 @@ impl ServerBuilder {
         self
     }
 
-    /// Most bytes of a message or a reply. Default 64 MiB.
-    pub fn message_limit(mut self, bytes: usize) -> Self {
-        self.message_limit = bytes;
-        self
-    }
-
-    /// Most bytes of all messages and replies that the server holds at a time: of lanes that send, whose handlers run, and
-    /// that fetch. A call that would need more ends with [`Busy`](hostcall_abi::CallError::Busy). Default 1 GiB.
-    pub fn messages_limit(mut self, bytes: usize) -> Self {
-        self.messages_limit = bytes;
-        self
-    }
-
-    /// How long a consumer without work looks on before it sleeps. Default 50 µs. While launches run it sleeps at most 0.7 ms
-    /// at a time, after 100 ms without work 2.2 ms, and where hints are reliable 100 ms; while none runs, 1 s.
-    pub fn spin(mut self, spin: Duration) -> Self {
-        self.spin = spin;
-        self
-    }
-
     /// Whether whoever rings, while the channel's header says that consumers sleep, always calls [`Server::wake`]
-    /// then. Otherwise, as on a device that cannot, consumers find a call when their sleep ends: see
-    /// [`ServerBuilder::spin`]. Default: not.
+    /// then. Otherwise, as on a device that cannot, consumers find a call when their sleep ends: of 0.7 ms at most
+    /// while launches run, after 100 ms without work 2.2 ms. Default: not.
     pub fn reliable_hints(mut self, reliable: bool) -> Self {
         self.reliable_hints = reliable;
-        self
-    }
-
-    /// Names the device whose kernels call, in what is told of them ([`Waiting`],
-    /// [`HandlerPanic`](crate::HandlerPanic)). Default: it has no name there.
-    pub fn device(mut self, name: &str) -> Self {
-        self.settings.device = name.into();
         self
     }
 
@@ -253,13 +197,6 @@ impl ServerBuilder {
         self
     }
 
-    /// Records calls, posts and launches there. Default: nowhere, which costs a call nothing.
-    pub fn trace(mut self, source: Source) -> Self {
-        self.settings.trace = Some(source.clone());
-        self.trace = Some(source);
-        self
-    }
-
     /// Starts the server's threads.
     ///
     /// # Errors
@@ -290,7 +227,7 @@ impl ServerBuilder {
     }
 
     /// Starts all threads but those of the consumers, whose scanners it returns.
-    fn prepare(self) -> Result<(Server, Vec<Scanner>), ServerError> {
+    fn prepare(mut self) -> Result<(Server, Vec<Scanner>), ServerError> {
         if let Some(error) = self.refused {
             return Err(error.into());
         }
@@ -299,6 +236,7 @@ impl ServerBuilder {
         if self.consumers == 0 || self.consumers > lines {
             return Err(ServerError::Consumers(lines));
         }
+        self.settings.use_endpoint(&self.endpoint);
         let stops = Arc::<OnceLock<Weak<Shared>>>::default();
         let stopped = stops.clone();
         let (engine, watchdog) = Engine::start(self.settings, move || {
@@ -306,16 +244,11 @@ impl ServerBuilder {
         })?;
         let shared = Arc::new(Shared {
             engine,
-            trace: self.trace,
-            spin: self.spin,
+            trace: self.endpoint.trace.clone(),
             turns: Turns::default(),
             reliable_hints: self.reliable_hints,
             statistics: Counters::new(self.consumers),
-            messages: Messages::new(
-                Budget::new(self.messages_limit, self.message_limit),
-                LoanPool::new(self.loans),
-                layout.slots(),
-            ),
+            messages: Messages::new(self.endpoint.budget(), LoanPool::new(self.loans), layout.slots()),
             post_counts: PostCounts::default(),
             on_fault: self.on_fault,
             on_answer: self.on_answer,

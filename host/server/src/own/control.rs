@@ -9,7 +9,7 @@ use crate::engine::LaunchSet;
 use crate::engine::report;
 use crate::engine::watchdog::{Waiting, WaitsFor, WavePlace};
 use crate::engine::{Engine, Settings};
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
@@ -201,9 +201,9 @@ impl Server {
         Ok(id)
     }
 
-    /// Begins launches with ids in a row, which end together: see [`Launches::begin_run`].
-    pub fn begin_run(&self, records: &Arc<[LaunchRecord]>) -> Option<LaunchRun> {
-        let (launches, are_only) = self.shared.launches.begin_run(records)?;
+    /// Begins the launches of a list, which have ids in a row and end together: see [`Launches::begin_list`].
+    pub fn begin_list(&self, records: &Arc<[LaunchRecord]>) -> Option<LaunchIds> {
+        let (launches, are_only) = self.shared.launches.begin_list(records)?;
         if let Some(trace) = &self.shared.trace {
             for (id, LaunchRecord { kernel, workgroups }) in launches.ids().zip(&**records) {
                 trace.launch_began(id, kernel, *workgroups);
@@ -244,7 +244,7 @@ impl Server {
     }
 
     /// Has the posts taken that waves of these launches have announced: those of a launch whose kernel has ended are handled
-    /// at the completion, or wait for handlers that may wait, see [`Server::settle`].
+    /// at the completion, or wait for handlers that may wait, see [`Server::wait_for_posts`].
     ///
     /// It waits as long as sinks of posts have no room, but not for room for the posts of other launches, unless posts of
     /// these lie behind them in a ring.
@@ -255,13 +255,13 @@ impl Server {
     }
 
     /// Waits until the posts of launches were handled that were taken, or the launches were cancelled.
-    pub fn settle(&self, launches: LaunchRun) {
-        self.shared.post_counts.settle(launches);
+    pub fn wait_for_posts(&self, launches: LaunchIds) {
+        self.shared.post_counts.wait_until_handled(launches);
     }
 
-    /// Returns whether [`Server::settle`] would not wait.
-    pub fn is_settled(&self, launches: LaunchRun) -> bool {
-        self.shared.post_counts.is_settled(launches)
+    /// Returns whether [`Server::wait_for_posts`] would not wait.
+    pub fn has_handled_posts(&self, launches: LaunchIds) -> bool {
+        self.shared.post_counts.has_handled(launches)
     }
 
     /// Makes slots as if nobody had ever used them. Their waves were killed: none of them calls any more, and the device
@@ -293,7 +293,7 @@ impl Server {
 
     /// Cancels a launch, or launches that began together: their waiting calls and all further ones end with
     /// [`CallError::Cancelled`](hostcall_abi::status::CallError::Cancelled).
-    pub fn cancel(&self, launches: impl Into<LaunchRun>, why: CancelReason) {
+    pub fn cancel(&self, launches: impl Into<LaunchIds>, why: CancelReason) {
         self.shared.cancel(launches.into(), why);
     }
 
@@ -303,7 +303,7 @@ impl Server {
     }
 
     /// Returns which of these launches have faults that [`Server::take_fault`] tells of.
-    pub fn faulted(&self, launches: LaunchRun) -> Vec<LaunchId> {
+    pub fn faulted(&self, launches: LaunchIds) -> Vec<LaunchId> {
         let of = |faults: &mut HashMap<LaunchId, String>| {
             faults.keys().copied().filter(|launch| launches.contains(*launch)).collect()
         };

@@ -4,7 +4,7 @@
 //! call. What is known of a launch besides is behind a lock, which only its begin, cancellation and end take.
 
 use crate::engine::LaunchSet;
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
 use std::collections::{BTreeMap, VecDeque};
@@ -86,21 +86,21 @@ enum IndexUse {
     One(Entry),
     /// A single launch that has ended; see [`Launches::free`].
     Ended,
-    /// Of the launches of a block, which begin and end together.
-    Block(u32),
+    /// Of the launches of a span, which begin and end together.
+    Span(u32),
 }
 
 /// Indices that follow each other, a power of two of them, and the launches that have them.
-struct Block {
+struct Span {
     first: u32,
     size_log2: u32,
     /// Of the last launches that had them.
     generation: u32,
-    run: Option<Run>,
+    list: Option<List>,
 }
 
-struct Run {
-    launches: LaunchRun,
+struct List {
+    launches: LaunchIds,
     records: Arc<[LaunchRecord]>,
     cancelled: BTreeMap<LaunchId, CancelReason>,
 }
@@ -111,14 +111,14 @@ struct Table {
     free: VecDeque<u32>,
     /// By index, as far as indices were ever used.
     entries: Vec<IndexUse>,
-    blocks: Vec<Block>,
-    /// Numbers of the blocks that no launches have, by their sizes' logarithms.
-    free_blocks: [VecDeque<u32>; LaunchId::INDEX_BITS as usize],
-    /// Indices that are in blocks.
-    in_blocks: u32,
-    /// Numbers of blocks that were dissolved.
-    spare_blocks: Vec<u32>,
-    /// How many launches must have ended before [`Table::gather_block`] looks again.
+    spans: Vec<Span>,
+    /// Numbers of the spans that no launches have, by their sizes' logarithms.
+    free_spans: [VecDeque<u32>; LaunchId::INDEX_BITS as usize],
+    /// Indices that are in spans.
+    in_spans: u32,
+    /// Numbers of spans that were dissolved.
+    spare_spans: Vec<u32>,
+    /// How many launches must have ended before [`Table::gather_span`] looks again.
     gather_after: u64,
 }
 
@@ -126,10 +126,10 @@ impl Table {
     fn get(&self, id: LaunchId) -> Option<(&LaunchRecord, Option<CancelReason>)> {
         match self.entries.get(id.index() as usize)? {
             IndexUse::One(entry) if entry.id == id => Some((&entry.record, entry.cancelled)),
-            IndexUse::Block(block) => {
-                let run = self.blocks[*block as usize].run.as_ref()?;
-                let record = run.records.get(run.launches.place_of(id)? as usize)?;
-                Some((record, run.cancelled.get(&id).copied()))
+            IndexUse::Span(span) => {
+                let list = self.spans[*span as usize].list.as_ref()?;
+                let record = list.records.get(list.launches.place_of(id)? as usize)?;
+                Some((record, list.cancelled.get(&id).copied()))
             }
             _ => None,
         }
@@ -142,9 +142,9 @@ impl Table {
         }
         match &mut self.entries[id.index() as usize] {
             IndexUse::One(entry) => entry.cancelled = Some(why),
-            IndexUse::Block(block) => {
-                if let Some(run) = &mut self.blocks[*block as usize].run {
-                    run.cancelled.insert(id, why);
+            IndexUse::Span(span) => {
+                if let Some(list) = &mut self.spans[*span as usize].list {
+                    list.cancelled.insert(id, why);
                 }
             }
             IndexUse::Free | IndexUse::Ended => {}
@@ -152,52 +152,52 @@ impl Table {
         true
     }
 
-    /// Takes a block of indices that no launches have. `words` say which generations these have had.
-    fn take_block(&mut self, size_log2: u32, words: &[AtomicU32], ended: u64) -> Option<u32> {
+    /// Takes a span of indices that no launches have. `words` say which generations these have had.
+    fn take_span(&mut self, size_log2: u32, words: &[AtomicU32], ended: u64) -> Option<u32> {
         let (size, free, fresh) = (1 << size_log2, size_log2 as usize, self.entries.len() as u32);
-        let rests = self.free_blocks[free].len() << size_log2 < RESTING;
-        if rests && fresh + size <= LAUNCHES && self.in_blocks + size <= MOST_IN_BLOCKS {
+        let rests = self.free_spans[free].len() << size_log2 < RESTING;
+        if rests && fresh + size <= LAUNCHES && self.in_spans + size <= MOST_IN_SPANS {
             self.entries.extend((0..size).map(|_| IndexUse::Free));
-            return Some(self.make_block(fresh, size_log2, 0));
+            return Some(self.make_span(fresh, size_log2, 0));
         }
         // A larger one, if all of the size are taken.
-        let taken = self.free_blocks[free..].iter_mut().find_map(VecDeque::pop_front);
-        taken.or_else(|| self.gather_block(size_log2, words, ended))
+        let taken = self.free_spans[free..].iter_mut().find_map(VecDeque::pop_front);
+        taken.or_else(|| self.gather_span(size_log2, words, ended))
     }
 
-    /// Makes a block of indices that are free.
-    fn make_block(&mut self, first: u32, size_log2: u32, generation: u32) -> u32 {
-        let block = Block { first, size_log2, generation, run: None };
-        let number = match self.spare_blocks.pop() {
+    /// Makes a span of indices that are free.
+    fn make_span(&mut self, first: u32, size_log2: u32, generation: u32) -> u32 {
+        let span = Span { first, size_log2, generation, list: None };
+        let number = match self.spare_spans.pop() {
             Some(number) => {
-                self.blocks[number as usize] = block;
+                self.spans[number as usize] = span;
                 number
             }
             None => {
-                self.blocks.push(block);
-                self.blocks.len() as u32 - 1
+                self.spans.push(span);
+                self.spans.len() as u32 - 1
             }
         };
         let size = 1 << size_log2;
-        self.entries[first as usize..][..size as usize].fill_with(|| IndexUse::Block(number));
-        self.in_blocks += size;
+        self.entries[first as usize..][..size as usize].fill_with(|| IndexUse::Span(number));
+        self.in_spans += size;
         number
     }
 
-    /// Makes a block of indices that single launches or smaller blocks have had, where as many as it needs follow each other. It
-    /// looks at all indices: not again before as many launches have ended as the block has indices.
-    fn gather_block(&mut self, size_log2: u32, words: &[AtomicU32], ended: u64) -> Option<u32> {
+    /// Makes a span of indices that single launches or smaller spans have had, where as many as it needs follow each other. It
+    /// looks at all indices: not again before as many launches have ended as the span has indices.
+    fn gather_span(&mut self, size_log2: u32, words: &[AtomicU32], ended: u64) -> Option<u32> {
         let size = 1u32 << size_log2;
         if ended < self.gather_after {
             return None;
         }
-        while self.in_blocks + size > MOST_IN_BLOCKS && self.dissolve_block() {}
+        while self.in_spans + size > MOST_IN_SPANS && self.dissolve_span() {}
         let mut free = 0;
         let mut is_last = |place: &IndexUse| {
             free = if matches!(place, IndexUse::Free) { free + 1 } else { 0 };
             free == size
         };
-        let last = match self.in_blocks + size <= MOST_IN_BLOCKS {
+        let last = match self.in_spans + size <= MOST_IN_SPANS {
             true => self.entries.iter().position(&mut is_last),
             false => None,
         };
@@ -211,29 +211,29 @@ impl Table {
             words[indices.start as usize..=last].iter().map(|word| word.load(Ordering::Relaxed));
         // Of none of the indices is a generation used again.
         let generation = generations.max().unwrap_or(0) >> GENERATION;
-        Some(self.make_block(indices.start, size_log2, generation))
+        Some(self.make_span(indices.start, size_log2, generation))
     }
 
-    /// Makes the indices of a block that no launches have those of single launches. Returns whether there was one.
-    fn dissolve_block(&mut self) -> bool {
-        let Some((size_log2, block)) =
-            (0..).zip(&mut self.free_blocks).find_map(|(size, free)| Some((size, free.pop_front()?)))
+    /// Makes the indices of a span that no launches have those of single launches. Returns whether there was one.
+    fn dissolve_span(&mut self) -> bool {
+        let Some((size_log2, span)) =
+            (0..).zip(&mut self.free_spans).find_map(|(size, free)| Some((size, free.pop_front()?)))
         else {
             return false;
         };
-        let first = self.blocks[block as usize].first;
+        let first = self.spans[span as usize].first;
         for index in first..first + (1 << size_log2) {
             self.entries[index as usize] = IndexUse::Free;
             self.free.push_back(index);
         }
-        self.in_blocks -= 1 << size_log2;
-        self.spare_blocks.push(block);
+        self.in_spans -= 1 << size_log2;
+        self.spare_spans.push(span);
         true
     }
 }
 
-/// Most indices that are in blocks: the others are for single launches.
-const MOST_IN_BLOCKS: u32 = LAUNCHES / 2;
+/// Most indices that are in spans: the others are for single launches.
+const MOST_IN_SPANS: u32 = LAUNCHES / 2;
 
 /// Of an index's word: the generation in the upper bits, and these two.
 const LIVE: u32 = 1;
@@ -285,7 +285,7 @@ impl Launches {
             fresh
         } else {
             if table.free.is_empty() {
-                table.dissolve_block();
+                table.dissolve_span();
             }
             table.free.pop_front().ok_or(TooManyLaunches)?
         };
@@ -301,14 +301,14 @@ impl Launches {
 
     /// Begins launches with ids in a row, one for each record, before their kernels start: they end together. Returns also
     /// whether they are the only ones. `None` when there are no such ids left, though there may be single ones.
-    pub fn begin_run(&self, records: &Arc<[LaunchRecord]>) -> Option<(LaunchRun, bool)> {
-        let count = u32::try_from(records.len()).ok().filter(|count| (1..=MOST_IN_BLOCKS).contains(count))?;
+    pub fn begin_list(&self, records: &Arc<[LaunchRecord]>) -> Option<(LaunchIds, bool)> {
+        let count = u32::try_from(records.len()).ok().filter(|count| (1..=MOST_IN_SPANS).contains(count))?;
         let mut table = self.table();
-        let block = table.take_block(count.next_power_of_two().ilog2(), &self.words, self.ended())?;
-        let block = &mut table.blocks[block as usize];
-        block.generation = block.generation % LaunchId::LAST_GENERATION + 1;
-        let launches = LaunchRun::new(LaunchId::new(block.first, block.generation), count);
-        block.run = Some(Run { launches, records: records.clone(), cancelled: BTreeMap::new() });
+        let span = table.take_span(count.next_power_of_two().ilog2(), &self.words, self.ended())?;
+        let span = &mut table.spans[span as usize];
+        span.generation = span.generation % LaunchId::LAST_GENERATION + 1;
+        let launches = LaunchIds::new(LaunchId::new(span.first, span.generation), count);
+        span.list = Some(List { launches, records: records.clone(), cancelled: BTreeMap::new() });
         for id in launches.ids() {
             self.words[id.index() as usize].store(live(id), Ordering::Release);
         }
@@ -319,7 +319,7 @@ impl Launches {
 
     /// Notes that launches are cancelled which are one, or began together; their device learns of it. Returns how many of them
     /// run and were not cancelled before.
-    pub(crate) fn cancel(&self, launches: LaunchRun, why: CancelReason) -> usize {
+    pub(crate) fn cancel(&self, launches: LaunchIds, why: CancelReason) -> usize {
         let mut table = self.table();
         let cancelled = launches.ids().filter(|id| table.cancel(*id, why));
         let tell = |id: LaunchId| {
@@ -334,15 +334,15 @@ impl Launches {
     pub(crate) fn end(&self, mut launches: LaunchSet) -> Ended {
         let table = &mut *self.table();
         let mut cancelled = Vec::new();
-        launches.retain_runs(|launches| self.end_run(table, launches, &mut cancelled));
+        launches.retain(|launches| self.end_ids(table, launches, &mut cancelled));
         Ended { launches, cancelled }
     }
 
     /// Ends one launch, or those that began together. Returns whether such launches ran.
-    fn end_run(
+    fn end_ids(
         &self,
         table: &mut Table,
-        launches: LaunchRun,
+        launches: LaunchIds,
         cancelled: &mut Vec<(LaunchId, CancelReason)>,
     ) -> bool {
         let (first, before) = (launches.first(), cancelled.len());
@@ -355,10 +355,10 @@ impl Launches {
                 cancelled.extend(entry.cancelled.map(|why| (first, why)));
                 *place = IndexUse::Ended;
             }
-            Some(IndexUse::Block(number)) => {
-                let run = &mut table.blocks[*number as usize].run;
-                let Some(run) = run.take_if(|run| run.launches == launches) else { return false };
-                cancelled.extend(run.cancelled);
+            Some(IndexUse::Span(number)) => {
+                let list = &mut table.spans[*number as usize].list;
+                let Some(list) = list.take_if(|list| list.launches == launches) else { return false };
+                cancelled.extend(list.cancelled);
             }
             _ => return false,
         }
@@ -375,12 +375,12 @@ impl Launches {
     /// Gives the indices of launches that have ended to others. Returns those that were cancelled, in order.
     pub(crate) fn free(&self, ended: Ended) -> Vec<(LaunchId, CancelReason)> {
         let table = &mut *self.table();
-        for launches in ended.launches.runs() {
+        for launches in ended.launches.lists() {
             let index = launches.first().index();
             match &mut table.entries[index as usize] {
-                IndexUse::Block(number) => {
-                    let size_log2 = table.blocks[*number as usize].size_log2;
-                    table.free_blocks[size_log2 as usize].push_back(*number);
+                IndexUse::Span(number) => {
+                    let size_log2 = table.spans[*number as usize].size_log2;
+                    table.free_spans[size_log2 as usize].push_back(*number);
                 }
                 place => {
                     *place = IndexUse::Free;
@@ -444,8 +444,8 @@ impl Launches {
             IndexUse::One(entry) => Some(entry.id),
             _ => None,
         });
-        let runs = table.blocks.iter().filter_map(|block| block.run.as_ref());
-        single.chain(runs.flat_map(|run| run.launches.ids())).collect()
+        let lists = table.spans.iter().filter_map(|span| span.list.as_ref());
+        single.chain(lists.flat_map(|list| list.launches.ids())).collect()
     }
 }
 
@@ -455,7 +455,7 @@ mod tests {
     use hostcall_abi::layout::Layout;
 
     impl Launches {
-        fn end_and_free(&self, launches: impl Into<LaunchRun>) -> Vec<(LaunchId, CancelReason)> {
+        fn end_and_free(&self, launches: impl Into<LaunchIds>) -> Vec<(LaunchId, CancelReason)> {
             let ended = self.end(LaunchSet::from(launches));
             let cancelled: Vec<_> = ended.reasons().filter_map(|(id, why)| Some((id, why?))).collect();
             assert_eq!(self.free(ended), cancelled);
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_of_a_run_are_ones_own_until_they_end_together() {
+    fn launches_of_a_list_are_ones_own_until_they_end_together() {
         let launches = launches();
         let records: Arc<[LaunchRecord]> = (0..100)
             .map(|place| LaunchRecord { kernel: format!("kernel {place}").into(), workgroups: [1; 3] })
@@ -516,74 +516,75 @@ mod tests {
         let (single, _) = launches.begin(LaunchRecord::default()).unwrap();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..1000 {
-            let (run, is_only) = launches.begin_run(&records).unwrap();
-            assert!(!is_only && run.count() == 100 && launches.count() == 101);
-            assert!(run.ids().all(|id| launches.is_live(id) && seen.insert(id)));
-            assert_eq!(&*launches.record(run.get(57)).unwrap().kernel, "kernel 57");
-            assert_eq!(launches.cancel(run.get(57).into(), CancelReason::Panicked), 1);
-            assert_eq!(launches.cancel(run.get(57).into(), CancelReason::Asked), 0);
-            assert_eq!(launches.cancelled(run.get(57)), Some(CancelReason::Panicked));
-            assert!(!launches.is_live(run.get(57)) && launches.is_known(run.get(57)));
-            assert!(launches.is_live(run.get(58)) && launches.ids().len() == 101);
-            assert_eq!(launches.end_and_free(run.get(3)), []);
-            assert_eq!(launches.end_and_free(run), [(run.get(57), CancelReason::Panicked)]);
-            assert!(run.ids().all(|id| !launches.is_live(id) && !launches.is_known(id)));
+            let (list, is_only) = launches.begin_list(&records).unwrap();
+            assert!(!is_only && list.count() == 100 && launches.count() == 101);
+            assert!(list.ids().all(|id| launches.is_live(id) && seen.insert(id)));
+            assert_eq!(&*launches.record(list.get(57)).unwrap().kernel, "kernel 57");
+            assert_eq!(launches.cancel(list.get(57).into(), CancelReason::Panicked), 1);
+            assert_eq!(launches.cancel(list.get(57).into(), CancelReason::Asked), 0);
+            assert_eq!(launches.cancelled(list.get(57)), Some(CancelReason::Panicked));
+            assert!(!launches.is_live(list.get(57)) && launches.is_known(list.get(57)));
+            assert!(launches.is_live(list.get(58)) && launches.ids().len() == 101);
+            assert_eq!(launches.end_and_free(list.get(3)), []);
+            assert_eq!(launches.end_and_free(list), [(list.get(57), CancelReason::Panicked)]);
+            assert!(list.ids().all(|id| !launches.is_live(id) && !launches.is_known(id)));
             assert!(
-                !launches.memory.region().cancelled(run.get(57)) && launches.end_and_free(run).is_empty()
+                !launches.memory.region().cancelled(list.get(57)) && launches.end_and_free(list).is_empty()
             );
         }
         // All at once, but for the one that was cancelled before.
-        let (run, _) = launches.begin_run(&records).unwrap();
-        assert_eq!(launches.cancel(run.get(3).into(), CancelReason::Panicked), 1);
-        assert_eq!(launches.cancel(run, CancelReason::Asked), 99);
-        let ended = launches.end_and_free(run);
+        let (list, _) = launches.begin_list(&records).unwrap();
+        assert_eq!(launches.cancel(list.get(3).into(), CancelReason::Panicked), 1);
+        assert_eq!(launches.cancel(list, CancelReason::Asked), 99);
+        let ended = launches.end_and_free(list);
         assert_eq!(launches.ended(), 1001 * 100);
-        assert!(ended.iter().map(|(id, _)| *id).eq(run.ids()) && ended[3].1 == CancelReason::Panicked);
+        assert!(ended.iter().map(|(id, _)| *id).eq(list.ids()) && ended[3].1 == CancelReason::Panicked);
         assert!(ended.iter().filter(|(_, why)| *why == CancelReason::Asked).count() == 99);
         assert!(launches.is_live(single) && launches.count() == 1);
     }
 
-    /// Runs take half of the ids at most; single launches get all that are free.
+    /// Lists take half of the ids at most; single launches get all that are free.
     #[test]
-    fn runs_leave_ids_to_single_launches() {
+    fn lists_leave_ids_to_single_launches() {
         let launches = launches();
         let records: Arc<[LaunchRecord]> = vec![LaunchRecord::default(); 1000].into();
-        let runs: Vec<_> = std::iter::from_fn(|| launches.begin_run(&records)).map(|(run, _)| run).collect();
-        assert_eq!(runs.len() as u32, MOST_IN_BLOCKS / 1024);
+        let lists: Vec<_> =
+            std::iter::from_fn(|| launches.begin_list(&records)).map(|(list, _)| list).collect();
+        assert_eq!(lists.len() as u32, MOST_IN_SPANS / 1024);
         let single = || launches.begin(LaunchRecord::default());
-        assert_eq!(std::iter::from_fn(|| single().ok()).count() as u32, LAUNCHES - MOST_IN_BLOCKS);
-        runs.into_iter().for_each(|run| _ = launches.end_and_free(run));
+        assert_eq!(std::iter::from_fn(|| single().ok()).count() as u32, LAUNCHES - MOST_IN_SPANS);
+        lists.into_iter().for_each(|list| _ = launches.end_and_free(list));
         let ids: std::collections::HashSet<_> =
             std::iter::from_fn(|| single().ok()).map(|(id, _)| id).collect();
-        assert_eq!(ids.len() as u32, MOST_IN_BLOCKS);
-        assert!(launches.begin_run(&records).is_none() && launches.count() == LAUNCHES);
-        // Once enough of them have ended, runs of any size get theirs, whose ids nobody has had.
+        assert_eq!(ids.len() as u32, MOST_IN_SPANS);
+        assert!(launches.begin_list(&records).is_none() && launches.count() == LAUNCHES);
+        // Once enough of them have ended, lists of any size get theirs, whose ids nobody has had.
         let mut left: Vec<_> = ids.iter().copied().collect();
         left.sort_unstable();
         left.into_iter().for_each(|id| _ = launches.end_and_free(id));
         for count in [1000, 3, 200] {
             let records: Arc<[LaunchRecord]> = vec![LaunchRecord::default(); count].into();
-            let (run, _) = launches.begin_run(&records).unwrap();
-            assert!(run.ids().all(|id| launches.is_live(id) && !ids.contains(&id)));
-            assert!(launches.end_and_free(run).is_empty());
+            let (list, _) = launches.begin_list(&records).unwrap();
+            assert!(list.ids().all(|id| launches.is_live(id) && !ids.contains(&id)));
+            assert!(launches.end_and_free(list).is_empty());
         }
     }
 
-    /// Blocks of one size make room for those of another, again and again.
+    /// Spans of one size make room for those of another, again and again.
     #[test]
-    fn runs_of_changing_sizes_get_ids() {
+    fn lists_of_changing_sizes_get_ids() {
         let launches = launches();
         let records = |count| -> Arc<[LaunchRecord]> { vec![LaunchRecord::default(); count].into() };
         for round in 0..3 {
             for count in [64, 1024] {
                 let records = records(count);
-                let begin = || launches.begin_run(&records).map(|(run, _)| run);
-                let runs: Vec<_> = std::iter::from_fn(begin).collect();
-                // A run may have a larger block than it needs.
-                assert!(runs.len() as u32 >= MOST_IN_BLOCKS / 1024, "runs of {count} in round {round}");
-                runs.into_iter().for_each(|run| _ = launches.end_and_free(run));
+                let begin = || launches.begin_list(&records).map(|(list, _)| list);
+                let lists: Vec<_> = std::iter::from_fn(begin).collect();
+                // A list may have a larger span than it needs.
+                assert!(lists.len() as u32 >= MOST_IN_SPANS / 1024, "lists of {count} in round {round}");
+                lists.into_iter().for_each(|list| _ = launches.end_and_free(list));
             }
         }
-        assert!(launches.table().blocks.len() as u32 <= 2 * MOST_IN_BLOCKS / 64);
+        assert!(launches.table().spans.len() as u32 <= 2 * MOST_IN_SPANS / 64);
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::caught::catch;
 use crate::engine::executor::BeginsLater;
 use crate::engine::handling::set_service;
 use crate::engine::workers::Work;
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::word::MAX_POST_WORDS;
 use hostcall_service::{Caller, OwnedRequest, Posts, Request, called_by};
 use parking_lot::{Condvar, Mutex};
@@ -85,7 +85,7 @@ impl PostCounts {
     }
 
     /// Forgets the posts of launches: those in queues will not be handled.
-    pub fn forget(&self, launches: LaunchRun) {
+    pub fn forget(&self, launches: LaunchIds) {
         let mut by_launch = self.by_launch.lock();
         let before = by_launch.len();
         by_launch.retain(|launch, _| !launches.contains(*launch));
@@ -127,12 +127,12 @@ impl PostCounts {
     }
 
     /// Returns whether all posts of launches were handled that were taken from rings, or the launches were cancelled.
-    pub fn is_settled(&self, launches: LaunchRun) -> bool {
+    pub fn has_handled(&self, launches: LaunchIds) -> bool {
         !self.has_some.load(Ordering::Acquire) || !has_posts_of(&self.by_launch.lock(), launches)
     }
 
     /// Waits until all posts of launches were handled that were taken from rings, or the launches were cancelled.
-    pub fn settle(&self, launches: LaunchRun) {
+    pub fn wait_until_handled(&self, launches: LaunchIds) {
         let mut by_launch = self.by_launch.lock();
         while has_posts_of(&by_launch, launches) {
             self.changed.wait(&mut by_launch);
@@ -141,7 +141,7 @@ impl PostCounts {
 }
 
 /// Returns whether posts of these launches are listed.
-fn has_posts_of(by_launch: &HashMap<LaunchId, u64>, launches: LaunchRun) -> bool {
+fn has_posts_of(by_launch: &HashMap<LaunchId, u64>, launches: LaunchIds) -> bool {
     launches.ids().any(|launch| by_launch.contains_key(&launch))
 }
 

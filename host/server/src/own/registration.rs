@@ -33,7 +33,7 @@ impl Registration {
         shared.engine.log(Level::DEBUG, move || tracing::debug!(service, "a service is removed"));
         // A consumer cannot wait for itself, nor for another one that may wait for it.
         if !shared.consumers.iter().any(Attention::is_of_this_thread) {
-            shared.settle();
+            shared.wait_for_consumers();
         }
     }
 }
@@ -55,8 +55,8 @@ impl Shared {
     }
 
     /// Waits until every consumer has done what it had begun, and looked at the registry.
-    pub(super) fn settle(&self) {
+    pub(super) fn wait_for_consumers(&self) {
         // Consumers look at the registry before they look at commands. This one has nothing to do.
-        self.command(Command::Settle);
+        self.command(Command::Nothing);
     }
 }

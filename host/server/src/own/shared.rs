@@ -12,7 +12,7 @@ use crate::engine::panics::HandlerPanic;
 use crate::engine::polling::Attention;
 use crate::engine::rare::Rare;
 use crate::engine::watchdog::WavePlace;
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
 use hostcall_service::Caller;
@@ -22,7 +22,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{self, Sender};
-use std::time::Duration;
 use tracing::Level;
 
 /// What one consumer counts, apart from what others do.
@@ -77,7 +76,7 @@ impl Counters {
 /// What a consumer is asked to do besides serving.
 pub(crate) enum Command {
     /// Answer, when what was begun is done and the registry was looked at.
-    Settle(Sender<()>),
+    Nothing(Sender<()>),
     /// Take the posts that waves have announced, of these launches at least, then answer.
     Flush(Wanted, Sender<()>),
     /// Look at those of the slots that are this consumer's no more, then answer.
@@ -101,7 +100,6 @@ pub(crate) struct Shared {
     pub engine: Arc<Engine>,
     /// Records the calls, if somebody wants to know them.
     pub trace: Option<Source>,
-    pub spin: Duration,
     /// Calls that are handled one after the other.
     pub turns: Turns,
     /// Whoever rings while the header says that consumers sleep calls [`Shared::wake`].
@@ -261,7 +259,7 @@ impl Shared {
 
     /// Cancels launches which are one, or began together: their waiting calls and all further ones end with
     /// [`CallError::Cancelled`], and their posts that wait to be handled are dropped.
-    pub fn cancel(&self, launches: LaunchRun, why: CancelReason) {
+    pub fn cancel(&self, launches: LaunchIds, why: CancelReason) {
         self.launches.cancel(launches, why);
         // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
         // Without waiting, since a consumer that learns of a lane's panic calls this.

@@ -4,12 +4,12 @@ use super::buffer::{Buffer, Lanes, Taken};
 use super::job::Job;
 use super::options::{Fault, FaultKind, Options};
 use super::services::{Entry, Mode, Services, handle};
+use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::caught::catch;
 use crate::engine::polling::{self, Attention, Endpoint, SLEEP_PART};
 use crate::engine::trace::Recording;
 use crate::engine::watchdog::Waiting;
-use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_channel::rocm::{PacketMemory, SLOT_WORDS};
@@ -76,7 +76,7 @@ impl Shared {
 
     /// Begins the record of a packet's call, if there is a tracer.
     pub fn recording(&self, taken: &Taken) -> Option<Recording> {
-        let trace = self.options.trace.as_ref()?;
+        let trace = self.options.endpoint.trace.as_ref()?;
         let lanes = taken.header.mask.count_ones();
         let mut recording = Recording::start(trace, taken.packet, lanes);
         recording.add_bytes(lanes as usize * size_of::<[u64; SLOT_WORDS]>(), 0);
@@ -176,15 +176,14 @@ impl Consumer {
     /// When the system starts no thread.
     pub fn new(services: &Services, options: Options) -> io::Result<Self> {
         let stop = Stop::default();
-        let (setup, trace) = (options.setup.clone(), options.trace.clone());
-        let device = options.device.clone().unwrap_or_else(|| options.engine.device.clone());
-        let settings = Settings { setup, trace, device, ..options.engine.clone() };
+        let mut settings = options.engine.clone();
+        settings.use_endpoint(&options.endpoint);
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
         let callers = usize::from(!options.is_told_of_launches);
         let shared = Arc::new(Shared {
             engine,
             services: services.clone(),
-            budget: Budget::new(options.messages_limit, options.message_limit),
+            budget: options.endpoint.budget(),
             options,
             buffers: RwLock::default(),
             attention: Attention::default(),
@@ -207,10 +206,9 @@ impl Consumer {
             return Err(LaunchError::Active);
         }
         let shared = self.shared.clone();
-        let spin = shared.options.spin;
         let serve = move || {
             let mut serving = Serving::new(shared.clone());
-            polling::run(&mut serving, &shared.attention, spin);
+            polling::run(&mut serving, &shared.attention);
         };
         *thread = Some(self.shared.engine.spawn("hostcall-rocm".into(), serve, self.stop.callback())?);
         Ok(())

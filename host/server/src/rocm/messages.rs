@@ -212,7 +212,7 @@ mod tests {
     fn as_many_messages_are_open_as_a_gpu_has_lanes() {
         const LANES: u64 = 304 * 32 * 64;
         let options = super::super::Options::default();
-        let mut messages = Messages::new(&Budget::new(options.messages_limit, options.message_limit));
+        let mut messages = Messages::new(&options.endpoint.budget());
         let mut lanes: Vec<_> = (0..LANES).map(|number| piece(BEGIN, &[number; 7])).collect();
         lanes.iter_mut().for_each(|lane| assert!(messages.piece(lane).is_none()));
         for (number, lane) in lanes.iter_mut().enumerate() {

@@ -1,13 +1,12 @@
 //! What a consumer is told when it is made, and what it tells.
 
 use super::buffer::Broken;
-use crate::engine::handling::ThreadSetup;
+use crate::engine::endpoint::{EndpointSettings, endpoint_settings};
 use crate::engine::{Settings, report};
 use crate::own::Server;
 use hostcall_trace::Source;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Something that a device or a handler did and must not. The packet concerned is answered with zeros, as far as it is known, or
 /// the lane concerned where each lane asks for itself.
@@ -65,14 +64,9 @@ impl fmt::Display for Fault {
 /// Settings of a [`super::Consumer`].
 #[derive(Clone)]
 pub struct Options {
-    pub(super) device: Option<Arc<str>>,
-    pub(super) spin: Duration,
-    pub(super) setup: ThreadSetup,
+    pub(super) endpoint: EndpointSettings,
     /// Of the engine, except for what each thread does first and the trace.
     pub(super) engine: Settings,
-    pub(super) message_limit: usize,
-    pub(super) messages_limit: usize,
-    pub(super) trace: Option<Source>,
     pub(super) is_told_of_launches: bool,
     pub(super) on_fault: Arc<dyn Fn(&Fault) + Send + Sync>,
 }
@@ -80,13 +74,9 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            device: None,
-            spin: Duration::from_micros(50),
-            setup: ThreadSetup::default(),
+            // As many as the largest GPU has lanes, each with 340 bytes.
+            endpoint: EndpointSettings::new(1 << 20, 256 << 20),
             engine: Settings::default(),
-            message_limit: 1 << 20,
-            messages_limit: 256 << 20,
-            trace: None,
             is_told_of_launches: false,
             on_fault: Arc::new(|fault| report::line(fault)),
         }
@@ -94,55 +84,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Names the device whose kernels call, in reports of calls that wait. Default: it has no name there, or that of the
-    /// server which the consumer is [like](Options::like).
-    #[must_use]
-    pub fn device(mut self, name: &str) -> Self {
-        self.device = Some(name.into());
-        self
-    }
-
-    /// How long the thread without work looks on before it sleeps, at most 0.9 ms at a time. Default 50 µs.
-    #[must_use]
-    pub fn spin(mut self, spin: Duration) -> Self {
-        self.spin = spin;
-        self
-    }
-
-    /// Calls `enter` first on each thread of the consumer. Default: nothing.
-    #[must_use]
-    pub fn on_thread(mut self, enter: impl Fn() + Send + Sync + 'static) -> Self {
-        self.setup.on_thread = Arc::new(enter);
-        self
-    }
+    endpoint_settings!("1 MiB", "256 MiB");
 
     /// Has as many worker threads as this server, of the same kind, and reports calls that wait as it does. Default: what a
     /// server has that is told nothing.
     #[must_use]
     pub fn like(mut self, server: &Server) -> Self {
         self.engine = server.engine_settings().clone();
-        self
-    }
-
-    /// Most bytes of one lane's message, such as a printed line with its format. Default 1 MiB.
-    #[must_use]
-    pub fn message_limit(mut self, bytes: usize) -> Self {
-        self.message_limit = bytes;
-        self
-    }
-
-    /// Most bytes of all messages that have begun and not ended, each with 64 besides its words: as
-    /// many as the largest GPU has lanes, each with 340 bytes. Beyond that a buffer's oldest are given up. Default 256 MiB.
-    #[must_use]
-    pub fn messages_limit(mut self, bytes: usize) -> Self {
-        self.messages_limit = bytes;
-        self
-    }
-
-    /// Records packets there as calls. The protocol does not say who calls. Default: nowhere.
-    #[must_use]
-    pub fn trace(mut self, source: Source) -> Self {
-        self.trace = Some(source);
         self
     }
 

@@ -7,7 +7,7 @@ use super::sink::{Sink, Stream, Unwritten};
 use crate::WavePlace;
 use crate::engine::caught::Contained;
 use crate::engine::rare::Rare;
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::Owner;
 use hostcall_device::services::{StdinHandler, StdoutHandler};
@@ -134,7 +134,7 @@ impl Stdio {
 
     /// Returns whether some of the launches have printed, and forgets it. To be called when they have ended and their posts
     /// were taken.
-    pub fn take_printing(&self, launches: LaunchRun) -> bool {
+    pub fn take_printing(&self, launches: LaunchIds) -> bool {
         let take = |printing: &mut HashSet<_>| {
             let have_printed = launches.ids().fold(false, |any, launch| printing.remove(&launch) | any);
             let last = LaunchId::from_bits(self.last_printing.load(Ordering::Relaxed));

@@ -4,7 +4,7 @@ use super::calling_launch;
 use super::panics::Begun;
 use super::print::Printer;
 use crate::engine::rare::Rare;
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::service::Method;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_device::system::SystemHandler;
@@ -92,7 +92,7 @@ impl Reports {
     }
 
     /// Returns which of these launches have reported something.
-    pub fn reporting(&self, launches: LaunchRun) -> Vec<LaunchId> {
+    pub fn reporting(&self, launches: LaunchIds) -> Vec<LaunchId> {
         let of = |reports: &mut HashMap<LaunchId, Report>| {
             reports.keys().copied().filter(|launch| launches.contains(*launch)).collect()
         };

@@ -1,6 +1,6 @@
 //! Conditions and bodies: what the host does between the nodes of a replay.
 //!
-//! Functions of the host, and bodies that the device does not repeat by itself (`row.rs`), are *steps*:
+//! Functions of the host, and bodies that the device does not repeat by itself (`list.rs`), are *steps*:
 //! operations that begin when everything before them is settled, and run on a thread of host functions while
 //! the replay's stream waits. A step with bodies launches a body's nodes on the instance's *inner queue*,
 //! waits until they are settled, and looks at the condition again. So its plan, which it has, is kept as long
@@ -12,15 +12,15 @@
 //! for the inner queue: a handler of a body's kernel that waits for the stream gets `WouldDeadlock`.
 #![allow(unsafe_code, reason = "reads a condition's word")]
 
-use super::failure::NodeFailure;
-use super::node::{Node, NodeMemory, RepeatedFunction};
+use super::Recorded;
+use super::node::{Node, NodeKind, NodeMemory, RepeatedFunction};
 use super::plan::{Plan, Planned};
 use super::replay::NodeOrigin;
-use super::{GraphError, NodeKind, Recorded};
-use crate::device::error::{LaunchFailure, message_of};
-use crate::device::stream::{Operation, StepControl, StreamQueue, TransferOrigin, Transferring};
+use crate::device::buffer::{DeviceBuffer, Wanted};
+use crate::device::error::{Error, GraphError, LaunchFailure, NodeFailure, message_of};
+use crate::device::owners::Owner;
+use crate::device::stream::{Operation, StepControl, StreamQueue, TransferOwner, Transferring};
 use crate::device::uses::Access;
-use crate::device::{DeviceBuffer, Error};
 use hostcall_device::kernel::Plain;
 use hostcall_seam::DeviceAddress;
 use hostcall_server::CancelReason;
@@ -75,7 +75,7 @@ impl Condition {
         Self(Kind::Function(Arc::new(function)))
     }
 
-    pub(super) fn memory(&self) -> &[crate::device::buffer::Wanted] {
+    pub(super) fn memory(&self) -> &[Wanted] {
         match &self.0 {
             Kind::Word(_, memory) => memory,
             Kind::Function(_) => &[],
@@ -188,7 +188,7 @@ impl Bodies<'_> {
     /// Does the nodes of a body, and waits until they are settled.
     fn body(&self, nodes: &[Planned], origin: &NodeOrigin, turn: Option<u64>) -> Result<(), Error> {
         for planned in nodes {
-            let of_node = NodeOrigin::new(&origin.replay, planned, turn);
+            let of_node = Arc::new(NodeOrigin::new(&origin.replay, planned, turn));
             match &*planned.node {
                 Node::Function(function) => {
                     self.finish(origin)?;
@@ -218,22 +218,22 @@ impl Bodies<'_> {
         self.finish(origin)
     }
 
-    fn push(&self, planned: &Planned, origin: &NodeOrigin) -> Result<(), Error> {
+    fn push(&self, planned: &Planned, origin: &Arc<NodeOrigin>) -> Result<(), Error> {
         match &*planned.node {
             Node::Kernel(kernel) => {
                 let mut parts = self.inner.blank();
                 kernel.fill(&mut parts);
                 let (name, records) = (kernel.kernel.name.clone(), planned.wave_records());
                 let device = &self.inner.device;
-                let node = Some(origin.clone());
-                self.inner.launch_node(name, node, parts, |parameters, sequence, words| {
+                let owner: Arc<dyn Owner> = origin.clone();
+                self.inner.launch_for(name, Some(owner), parts, |parameters, sequence, words| {
                     kernel.begin(device, parameters, sequence, words, records)
                 })?;
             }
             Node::Transfer(transfer) => {
-                let node = TransferOrigin { origin: origin.clone(), next: self.inner.next_sequence() };
+                let owner = TransferOwner { owner: origin.clone(), next: self.inner.next_sequence() };
                 let what = transfer.what.clone();
-                let transfer = Transferring { what, wanted: Vec::new(), node: Some(node) };
+                let transfer = Transferring { what, wanted: Vec::new(), owner: Some(owner) };
                 self.inner.push(Vec::new(), Operation::Transfer(transfer.into()))?;
             }
             _ => {}

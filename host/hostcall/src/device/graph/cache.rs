@@ -1,9 +1,9 @@
 //! Allocations that are handed out again.
 
-use super::GraphError;
 use crate::device::buffer::Allocation;
 use crate::device::core::Core;
-use crate::device::{Device, Error};
+use crate::device::error::{Error, GraphError};
+use crate::device::inner::Device;
 use hostcall_device::kernel::Plain;
 use std::any::TypeId;
 use std::cell::RefCell;

@@ -13,14 +13,15 @@
 //! The host's own copies are refused meanwhile, since replays would not make them.
 
 use super::node::{Node, TransferNode};
-use super::{Graph, GraphError, Recorded, new_name};
+use super::{Graph, Recorded, new_name};
 use crate::device::buffer::Allocation;
 use crate::device::core::Core;
-use crate::device::stream::StreamQueue;
-use crate::device::{Device, Error, Event, Stream};
+use crate::device::error::{Error, GraphError};
+use crate::device::inner::Device;
+use crate::device::stream::{Stream, StreamQueue, lock};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::ThreadId;
 
 /// Who breaks a capture, of what breaks one.
@@ -48,103 +49,67 @@ pub enum CaptureMode {
     Relaxed,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The captures that have not ended, of all devices.
+static CAPTURES: Mutex<Vec<Weak<Capture>>> = Mutex::new(Vec::new());
+
+/// How many there are at most: most threads never look further.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn add_capture(capture: &Arc<Capture>) {
+    let mut captures = lock(&CAPTURES);
+    captures.push(Arc::downgrade(capture));
+    COUNT.store(captures.len(), Ordering::SeqCst);
 }
 
-/// The capture that a stream belongs to, if it captures.
-#[derive(Default)]
-pub(crate) struct CaptureSlot {
-    /// Whether there is one: most streams never look further.
-    is_set: AtomicBool,
-    capture: Mutex<Option<Arc<Capture>>>,
+fn remove_capture(capture: &Arc<Capture>) {
+    let mut captures = lock(&CAPTURES);
+    captures.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), &**capture));
+    COUNT.store(captures.len(), Ordering::SeqCst);
 }
 
-impl CaptureSlot {
-    fn get(&self) -> Option<Arc<Capture>> {
-        if self.is_set.load(Ordering::Acquire) { lock(&self.capture).clone() } else { None }
-    }
-
-    /// Makes the stream one of a capture, unless it is one of another.
-    fn set(&self, capture: &Arc<Capture>) -> bool {
-        let mut slot = lock(&self.capture);
-        if slot.is_some() {
-            return false;
-        }
-        *slot = Some(capture.clone());
-        self.is_set.store(true, Ordering::Release);
-        true
-    }
-
-    fn clear(&self) -> Option<Arc<Capture>> {
-        let mut slot = lock(&self.capture);
-        self.is_set.store(false, Ordering::Release);
-        slot.take()
-    }
+/// Refuses an allocation under no cache that breaks a capture.
+pub(crate) fn check_allocation(core: &Core, call: &'static str) -> Result<(), Error> {
+    owner_of_allocation(core, call, false).map(drop)
 }
 
-/// The captures of a device that have not ended.
-#[derive(Default)]
-pub(crate) struct Captures {
-    /// How many there are at most: most threads never look further.
-    count: AtomicUsize,
-    list: Mutex<Vec<Weak<Capture>>>,
-}
-
-impl Captures {
-    fn add(&self, capture: &Arc<Capture>) {
-        let mut list = lock(&self.list);
-        list.push(Arc::downgrade(capture));
-        self.count.store(list.len(), Ordering::SeqCst);
+/// Returns the capture that an allocation is one of, if it may be. Refuses one that breaks a capture: of another thread
+/// than the capture's, or one that could be of several.
+pub(crate) fn owner_of_allocation(
+    core: &Core,
+    call: &'static str,
+    may_be: bool,
+) -> Result<Option<Arc<Capture>>, Error> {
+    if COUNT.load(Ordering::SeqCst) == 0 {
+        return Ok(None);
     }
-
-    fn remove(&self, capture: &Arc<Capture>) {
-        let mut list = lock(&self.list);
-        list.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), &**capture));
-        self.count.store(list.len(), Ordering::SeqCst);
+    let mut captures: Vec<_> = lock(&CAPTURES).iter().filter_map(Weak::upgrade).collect();
+    let here = std::thread::current().id();
+    captures.retain(|capture| capture.device == core.id());
+    captures.retain(|capture| match capture.mode {
+        CaptureMode::Global => true,
+        CaptureMode::ThreadLocal => capture.thread == here,
+        CaptureMode::Relaxed => false,
+    });
+    // One that ends now captures nothing more.
+    captures.retain(|capture| !lock(&capture.state).has_ended);
+    if let [capture] = &captures[..]
+        && may_be
+        && capture.thread == here
+    {
+        return Ok(Some(capture.clone()));
     }
-
-    /// Refuses an allocation under no cache that breaks a capture.
-    pub fn check_allocation(&self, call: &'static str) -> Result<(), Error> {
-        self.owner_of_allocation(call, false).map(drop)
+    let mut refused = Ok(None);
+    for capture in captures {
+        refused = Err(capture.break_with(GraphError::Allocated { call }).into());
     }
-
-    /// Returns the capture that an allocation is one of, if it may be. Refuses one that breaks a capture: of another thread
-    /// than the capture's, or one that could be of several.
-    pub fn owner_of_allocation(
-        &self,
-        call: &'static str,
-        may_be: bool,
-    ) -> Result<Option<Arc<Capture>>, Error> {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return Ok(None);
-        }
-        let mut captures: Vec<_> = lock(&self.list).iter().filter_map(Weak::upgrade).collect();
-        let here = std::thread::current().id();
-        captures.retain(|capture| match capture.mode {
-            CaptureMode::Global => true,
-            CaptureMode::ThreadLocal => capture.thread == here,
-            CaptureMode::Relaxed => false,
-        });
-        // One that ends now captures nothing more.
-        captures.retain(|capture| !lock(&capture.state).has_ended);
-        if let [capture] = &captures[..]
-            && may_be
-            && capture.thread == here
-        {
-            return Ok(Some(capture.clone()));
-        }
-        let mut refused = Ok(None);
-        for capture in captures {
-            refused = Err(capture.break_with(GraphError::Allocated { call }).into());
-        }
-        refused
-    }
+    refused
 }
 
 /// What the streams of a capture were given.
 pub(crate) struct Capture {
     mode: CaptureMode,
+    /// The number of its device.
+    device: u64,
     thread: ThreadId,
     /// The stream that it was begun on.
     origin: Weak<StreamQueue>,
@@ -285,8 +250,8 @@ impl Capture {
     }
 
     /// Ends the capture: its streams are as any others. Returns what they were given.
-    fn end(self: &Arc<Self>, core: &Core, origin: &StreamQueue) -> Result<Recorded, GraphError> {
-        core.captures.remove(self);
+    fn end(self: &Arc<Self>, origin: &StreamQueue) -> Result<Recorded, GraphError> {
+        remove_capture(self);
         let state = {
             let mut state = lock(&self.state);
             // Another thread may be about to add a node.
@@ -295,7 +260,7 @@ impl Capture {
         };
         let queues: Vec<_> = state.streams.values().filter_map(|member| member.queue.upgrade()).collect();
         for queue in &queues {
-            queue.capture.clear();
+            queue.recorder.clear();
         }
         let mut kept = Ok(());
         for known in state.allocations.iter().filter(|known| known.is_held()) {
@@ -367,17 +332,18 @@ impl Stream {
     pub fn begin_capture(&self, mode: CaptureMode) -> Result<(), Error> {
         let queue = self.queue();
         queue.check_open()?;
-        if let Some(capture) = queue.capture.get() {
+        if let Some(capture) = current(queue) {
             return Err(capture.break_with(GraphError::SecondCapture).into());
         }
         let (thread, origin) = (std::thread::current().id(), Arc::downgrade(queue));
-        let capture = Arc::new(Capture { mode, thread, origin, state: Mutex::default() });
+        let device = queue.device.core.id();
+        let capture = Arc::new(Capture { mode, device, thread, origin, state: Mutex::default() });
         let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
         lock(&capture.state).streams.insert(address(queue), member);
         // Who ends the capture finds it in the slot, and then in the list too: another thread may end it at once.
-        self.core().captures.add(&capture);
-        if !queue.capture.set(&capture) {
-            self.core().captures.remove(&capture);
+        add_capture(&capture);
+        if !queue.recorder.set(capture.clone()) {
+            remove_capture(&capture);
             return Err(GraphError::SecondCapture.into());
         }
         Ok(())
@@ -390,20 +356,20 @@ impl Stream {
     /// before it, but in the last case.
     pub fn end_capture(&self) -> Result<Graph, Error> {
         let queue = self.queue();
-        let capture = queue.capture.get().ok_or(GraphError::NotCapturing { call: "end_capture" })?;
+        let capture = current(queue).ok_or(GraphError::NotCapturing { call: "end_capture" })?;
         if !std::ptr::eq(capture.origin.as_ptr(), &**queue) {
             return Err(GraphError::EndedElsewhere.into());
         }
         // What it breaks the capture with, the end returns.
         let _ = capture.check(queue, "end_capture");
-        let recorded = capture.end(self.core(), queue)?;
+        let recorded = capture.end(queue)?;
         let device = Device { inner: queue.device.clone() };
         Ok(Graph { name: new_name(), device, recorded })
     }
 
     /// Says whether the stream's work is recorded.
     pub fn is_capturing(&self) -> bool {
-        self.queue().capture.get().is_some()
+        current(self.queue()).is_some()
     }
 
     /// Adds a graph to what the stream captures, as one node.
@@ -413,79 +379,88 @@ impl Stream {
     pub fn add_graph(&self, graph: &Graph) -> Result<(), Error> {
         let call = "add_graph";
         let child = graph.child_of(self.core())?;
-        let capture = self.capture_for(call)?.ok_or(GraphError::NotCapturing { call })?;
+        let capture = capture_of(self, call)?.ok_or(GraphError::NotCapturing { call })?;
         capture.add(self.queue(), Node::Graph(child))
     }
+}
 
-    /// Returns the capture that gets what a call gives the stream, if there is one.
-    pub(in crate::device) fn capture_for(&self, call: &'static str) -> Result<Option<Arc<Capture>>, Error> {
-        let Some(capture) = self.queue().capture.get() else { return Ok(None) };
-        capture.check(self.queue(), call)?;
-        Ok(Some(capture))
+/// The capture that gets a stream's work, if it captures.
+fn current(queue: &StreamQueue) -> Option<Arc<Capture>> {
+    queue.recorder.get()?.downcast().ok()
+}
+
+/// Returns the capture that gets what a call gives the stream, if there is one.
+pub(crate) fn capture_of(stream: &Stream, call: &'static str) -> Result<Option<Arc<Capture>>, Error> {
+    let Some(capture) = current(stream.queue()) else { return Ok(None) };
+    capture.check(stream.queue(), call)?;
+    Ok(Some(capture))
+}
+
+/// Refuses what cannot be captured, if the stream captures; that breaks the capture.
+pub(crate) fn refuse_captured(
+    stream: &Stream,
+    why: impl FnOnce() -> GraphError,
+    call: &'static str,
+) -> Result<(), Error> {
+    match capture_of(stream, call)? {
+        Some(capture) => Err(capture.break_with(why()).into()),
+        None => Ok(()),
     }
+}
 
-    /// Refuses what cannot be captured, if the stream captures; that breaks the capture.
-    pub(in crate::device) fn refuse_captured(
-        &self,
-        why: impl FnOnce() -> GraphError,
-        call: &'static str,
-    ) -> Result<(), Error> {
-        match self.capture_for(call)? {
-            Some(capture) => Err(capture.break_with(why()).into()),
-            None => Ok(()),
+/// Records an event, if the stream captures.
+pub(crate) fn capture_event(stream: &Stream) -> Result<Option<CapturedPoint>, Error> {
+    let Some(capture) = capture_of(stream, "record")? else { return Ok(None) };
+    let nodes = {
+        let state = lock(&capture.state);
+        state.streams.get(&address(stream.queue())).map(|member| member.last.clone())
+    };
+    Ok(Some(CapturedPoint { capture, nodes: nodes.unwrap_or_default() }))
+}
+
+/// Has the stream wait for an event, which is at `point` if it was captured, as far as captures go. Returns whether that was all.
+pub(crate) fn capture_wait(stream: &Stream, point: Option<&CapturedPoint>) -> Result<bool, Error> {
+    let own = capture_of(stream, "wait_for")?;
+    let (capture, nodes) = match (own, point) {
+        (None, None) => return Ok(false),
+        (Some(capture), None) => return Err(capture.break_with(GraphError::ForeignEvent).into()),
+        (Some(capture), Some(point)) if !Arc::ptr_eq(&capture, &point.capture) => {
+            return Err(capture.break_with(GraphError::ForeignEvent).into());
+        }
+        (_, Some(point)) => (&point.capture, &point.nodes),
+    };
+    if lock(&capture.state).has_ended {
+        return Err(GraphError::Captured { what: "an event" }.into());
+    }
+    capture.check(stream.queue(), "wait_for")?;
+    let mut state = lock(&capture.state);
+    if state.has_ended {
+        return Err(GraphError::Captured { what: "an event" }.into());
+    }
+    let queue = stream.queue();
+    let joined = queue.recorder.set(capture.clone());
+    if !joined && !current(queue).is_some_and(|own| Arc::ptr_eq(&own, capture)) {
+        return Err(GraphError::SecondCapture.into());
+    }
+    let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
+    let member = state.streams.entry(address(queue)).or_insert(member);
+    for node in nodes {
+        if !member.last.contains(node) {
+            member.last.push(*node);
         }
     }
+    Ok(true)
+}
 
-    /// Records an event, if the stream captures.
-    pub(in crate::device) fn capture_event(&self) -> Result<Option<CapturedPoint>, Error> {
-        let Some(capture) = self.capture_for("record")? else { return Ok(None) };
-        let nodes = {
-            let state = lock(&capture.state);
-            state.streams.get(&address(self.queue())).map(|member| member.last.clone())
-        };
-        Ok(Some(CapturedPoint { capture, nodes: nodes.unwrap_or_default() }))
-    }
-
-    /// Has the stream wait for an event, as far as captures go. Returns whether that was all.
-    pub(in crate::device) fn capture_wait(&self, event: &Event) -> Result<bool, Error> {
-        let own = self.capture_for("wait_for")?;
-        let (capture, nodes) = match (own, &event.captured) {
-            (None, None) => return Ok(false),
-            (Some(capture), None) => return Err(capture.break_with(GraphError::ForeignEvent).into()),
-            (Some(capture), Some(point)) if !Arc::ptr_eq(&capture, &point.capture) => {
-                return Err(capture.break_with(GraphError::ForeignEvent).into());
-            }
-            (_, Some(point)) => (&point.capture, &point.nodes),
-        };
-        if lock(&capture.state).has_ended {
-            return Err(GraphError::Captured { what: "an event" }.into());
-        }
-        capture.check(self.queue(), "wait_for")?;
-        let mut state = lock(&capture.state);
-        if state.has_ended {
-            return Err(GraphError::Captured { what: "an event" }.into());
-        }
-        let queue = self.queue();
-        let joined = queue.capture.set(capture);
-        if !joined && !queue.capture.get().is_some_and(|own| Arc::ptr_eq(&own, capture)) {
-            return Err(GraphError::SecondCapture.into());
-        }
-        let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
-        let member = state.streams.entry(address(queue)).or_insert(member);
-        for node in nodes {
-            if !member.last.contains(node) {
-                member.last.push(*node);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The stream is dropped: its capture is broken, and over if it was begun on it.
-    pub(in crate::device) fn leave_capture(&self) {
-        let Some(capture) = self.queue().capture.clear() else { return };
-        capture.break_with(GraphError::StreamDropped);
-        if std::ptr::eq(capture.origin.as_ptr(), &**self.queue()) {
-            let _ = capture.end(self.core(), self.queue());
-        }
+/// The stream is dropped: its capture is broken, and over if it was begun on it.
+pub(crate) fn leave_capture(stream: &Stream) {
+    let Some(capture) =
+        stream.queue().recorder.clear().and_then(|capture| capture.downcast::<Capture>().ok())
+    else {
+        return;
+    };
+    capture.break_with(GraphError::StreamDropped);
+    if std::ptr::eq(capture.origin.as_ptr(), &**stream.queue()) {
+        let _ = capture.end(stream.queue());
     }
 }

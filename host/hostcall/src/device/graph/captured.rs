@@ -1,7 +1,8 @@
 //! Capturing work that must first be done once.
 
 use super::{CaptureMode, Graph};
-use crate::device::{Error, Stream};
+use crate::device::error::Error;
+use crate::device::stream::Stream;
 
 /// Captures what `work` gives the stream. Work that does something at its first run that cannot be captured, such as
 /// allocating buffers that it then keeps, is run once without a capture, waited for, and captured again.
@@ -33,6 +34,8 @@ pub fn captured(stream: &Stream, mut work: impl FnMut(&Stream) -> Result<(), Err
         other => return other,
     }
     work(stream)?;
-    stream.synchronize()?;
+    if let Err(Some(error)) = stream.queue().synchronize(None) {
+        return Err(error);
+    }
     stream.capture(CaptureMode::ThreadLocal, &mut work)
 }

@@ -1,12 +1,18 @@
 //! Instances: what is launched of a graph.
 
-use super::node::{KernelNode, Marks, Node, NodePath};
+use super::capture::refuse_captured;
+use super::list::{StreamKey, make_lists};
+use super::node::{KernelNode, Marks, Node};
 use super::plan::Plan;
+use super::push::push;
 use super::replay::Replay;
-use super::row::{StreamKey, make_lists};
-use super::{Graph, GraphError, GraphKernel, Recorded, graph_called};
+use super::{Graph, GraphKernel, Recorded, graph_called};
+use crate::device::arguments::Arguments;
+use crate::device::error::{Error, GraphError, NodePath};
+use crate::device::grid::Grid;
+use crate::device::inner::Device;
+use crate::device::stream::Stream;
 use crate::device::uses::Point;
-use crate::device::{Arguments, Device, Error, Grid, Stream};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,11 +77,11 @@ impl Instance {
     /// more. Nothing is launched then.
     pub fn launch(&self, stream: &Stream) -> Result<Replay, Error> {
         self.check_stream(stream)?;
-        stream.refuse_captured(|| GraphError::InstanceLaunched, "launch")?;
+        refuse_captured(stream, || GraphError::InstanceLaunched, "launch")?;
         let queue = stream.queue();
         let mut state = self.state();
         let number = state.launched + 1;
-        let replay = queue.replay(&state.plan, &self.shared.name, number, state.last.clone())?;
+        let replay = push(queue, &state.plan, &self.shared.name, number, state.last.clone())?;
         state.launched = number;
         state.last = Some(queue.point(replay.position));
         drop(state);

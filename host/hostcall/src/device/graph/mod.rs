@@ -45,37 +45,40 @@ mod cache;
 mod capture;
 mod captured;
 mod dot;
-mod failure;
 mod instance;
+mod list;
 mod node;
 mod plan;
+mod push;
 mod replay;
-mod row;
 
+pub use super::error::{GraphError, NodeFailure, NodeId, NodePath, ReplayFailure};
 pub use bodies::Condition;
 pub use cache::AllocCache;
 pub use capture::CaptureMode;
 pub use captured::captured;
-pub use failure::{GraphError, NodeFailure, ReplayFailure};
 pub use instance::Instance;
-pub use node::{NodeId, NodeKind, NodePath};
+pub use node::NodeKind;
 pub use replay::{Origin, Replay, origin};
 
-pub(crate) use bodies::run_step;
 pub(crate) use cache::{Asked, take_cached};
-pub(crate) use capture::{Capture, CaptureSlot, CapturedPoint, Captures};
+pub(crate) use capture::{
+    Capture, CapturedPoint, capture_event, capture_of, capture_wait, check_allocation, leave_capture,
+    owner_of_allocation, refuse_captured,
+};
 pub(crate) use node::{KernelNode, Node};
-pub(crate) use plan::Plan;
-pub(crate) use replay::{ListedRow, NodeOrigin, OriginOf, Origins, ReplayHold, ReplayState, note_device};
-pub(crate) use row::{List, Row, StreamKey};
+pub(crate) use replay::note_device;
 
+use super::arguments::Arguments;
+use super::buffer::DeviceBuffer;
 use super::core::Core;
+use super::error::{Error, Mark};
+use super::grid::Grid;
 use super::images::LoadedKernel;
+use super::inner::Device;
 use super::transfer;
-use super::{Arguments, Device, DeviceBuffer, Error, Grid};
 use bodies::ConditionalNode;
 use hostcall_device::kernel::Plain;
-use node::Mark;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

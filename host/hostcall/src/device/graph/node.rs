@@ -1,25 +1,25 @@
 //! What a node of a graph is, and what it keeps.
 
 use super::bodies::ConditionalNode;
-use super::{Entry, GraphError, Recorded};
+use super::{Entry, Recorded};
+use crate::device::arguments::Arguments;
 use crate::device::buffer::{AllWanted, Wanted};
 use crate::device::core::Core;
+use crate::device::error::{Error, GraphError, Mark, NodeId, NodePath};
+use crate::device::grid::Grid;
 use crate::device::images::LoadedKernel;
-use crate::device::launch::{self, LaunchMemory, OfStream};
-use crate::device::stream::{Parameters, Parts, Transfer};
-use crate::device::transfer::Checked;
-use crate::device::words::StreamWord;
-use crate::device::{Arguments, Error, Grid, Inner};
+use crate::device::inner::Inner;
+use crate::device::prepare::{self, LaunchMemory, OfStream};
+use crate::device::stream::{Parameters, Parts};
+use crate::device::transfer::{Checked, Transfer, TransferKind};
+use crate::device::words::StreamWords;
 use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId, NEVER_STOPS};
 use hostcall_server::LaunchRecord;
 use std::any::Any;
 use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::iter::repeat_n;
-use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// What kind of work a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,131 +61,6 @@ impl fmt::Display for NodeKind {
             NodeKind::Switch => "switch",
             NodeKind::Empty => "empty",
         })
-    }
-}
-
-/// What no other node of the process has, however it was added: numbers of nodes are the same in every
-/// graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Mark(NonZeroU64);
-
-impl Mark {
-    pub fn new() -> Self {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let mark = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        Self(NonZeroU64::new(mark).expect("nobody adds so many nodes"))
-    }
-}
-
-/// A node of a graph: its number, from 0 in the order in which nodes were added, and that it is this
-/// graph's. It is a node of the graph's clones and instances too, if they were made when the node was
-/// there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId {
-    pub(super) at: u32,
-    pub(super) mark: Mark,
-}
-
-impl NodeId {
-    /// Returns the node's number.
-    pub const fn index(self) -> u32 {
-        self.at
-    }
-}
-
-impl fmt::Display for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.at.fmt(f)
-    }
-}
-
-/// Where a node is in an instance: its number, and before it those of the graphs that it is in. `3.0.2` is node 2 of
-/// body 0 of node 3. Paths of the same numbers are equal.
-#[derive(Clone)]
-pub struct NodePath {
-    numbers: Arc<[u32]>,
-    /// Which nodes the numbers are said to be of. `None` for a body; those at the end that are `None` are
-    /// left out.
-    marks: Arc<[Option<Mark>]>,
-}
-
-impl NodePath {
-    /// Returns the numbers, the outermost first.
-    pub fn numbers(&self) -> &[u32] {
-        &self.numbers
-    }
-
-    /// Returns the path of a node of the graph that this node is, or of the body that this is.
-    #[must_use]
-    pub fn node(&self, node: NodeId) -> Self {
-        let bodies = self.numbers.len() - self.marks.len();
-        let marks = self.marks.iter().copied().chain(repeat_n(None, bodies)).chain([Some(node.mark)]);
-        Self { marks: marks.collect(), ..self.child(node.at) }
-    }
-
-    /// Returns the path of a body of this node.
-    #[must_use]
-    pub fn body(&self, number: u32) -> Self {
-        self.child(number)
-    }
-
-    /// Returns the path of this instance's or graph's own nodes, without one.
-    pub(super) fn root() -> Self {
-        Self { numbers: Arc::default(), marks: Arc::default() }
-    }
-
-    pub(super) fn child(&self, number: u32) -> Self {
-        let numbers = self.numbers.iter().copied().chain([number]).collect();
-        Self { numbers, marks: self.marks.clone() }
-    }
-
-    /// Returns the path of its first numbers.
-    fn first(&self, numbers: usize) -> Self {
-        Self { numbers: self.numbers[..numbers].into(), marks: Arc::default() }
-    }
-
-    /// Returns the node that the number at this place is said to be of.
-    fn mark(&self, place: usize) -> Option<Mark> {
-        self.marks.get(place).copied().flatten()
-    }
-}
-
-impl PartialEq for NodePath {
-    fn eq(&self, other: &Self) -> bool {
-        self.numbers == other.numbers
-    }
-}
-
-impl Eq for NodePath {}
-
-impl Hash for NodePath {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.numbers.hash(state);
-    }
-}
-
-impl fmt::Debug for NodePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NodePath").field(&self.numbers).finish()
-    }
-}
-
-/// A node of the graph itself.
-impl From<NodeId> for NodePath {
-    fn from(node: NodeId) -> Self {
-        Self::root().node(node)
-    }
-}
-
-impl fmt::Display for NodePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, number) in self.numbers.iter().enumerate() {
-            if at > 0 {
-                f.write_str(".")?;
-            }
-            number.fmt(f)?;
-        }
-        Ok(())
     }
 }
 
@@ -286,7 +161,12 @@ pub(crate) struct TransferNode {
 
 impl From<Checked> for TransferNode {
     fn from(checked: Checked) -> Self {
-        Self { kind: checked.kind, what: checked.what, memory: NodeMemory::new(checked.wanted) }
+        let kind = match checked.kind {
+            TransferKind::Write => NodeKind::Write,
+            TransferKind::Copy => NodeKind::Copy,
+            TransferKind::Fill => NodeKind::Fill,
+        };
+        Self { kind, what: checked.what, memory: NodeMemory::new(checked.wanted) }
     }
 }
 
@@ -316,7 +196,7 @@ impl KernelNode {
         arguments: &impl Arguments<P>,
     ) -> Result<Self, Error> {
         let mut parts = Parts { is_recorded: true, ..Parts::default() };
-        let memory_bytes = launch::prepare(core, &kernel, &grid, arguments, &mut parts)?;
+        let memory_bytes = prepare::prepare(core, &kernel, &grid, arguments, &mut parts)?;
         let Parts {
             workgroups, lanes, workgroup_bytes, by_address, parameters, wanted, memory, values, ..
         } = parts;
@@ -350,11 +230,11 @@ impl KernelNode {
         device: &Inner,
         parameters: &mut Parameters,
         sequence: u64,
-        words: &StreamWord,
+        words: &StreamWords,
         wave_records: u64,
     ) -> Result<LaunchId, Error> {
         let memory = LaunchMemory { bytes: self.memory_bytes, wave_records };
-        launch::begin(device, self.kernel.name.clone(), &self.grid, memory, parameters, sequence, words)
+        prepare::begin(device, self.kernel.name.clone(), &self.grid, memory, parameters, sequence, words)
     }
 
     /// Returns what the server has to know of its launches.
@@ -367,7 +247,7 @@ impl KernelNode {
         self.fill(parts);
         let (id, memory) =
             (LaunchId::from_bits(place), LaunchMemory { bytes: self.memory_bytes, wave_records: 0 });
-        let params = launch::params(device, &self.grid, memory, place.into(), id, of_stream);
+        let params = prepare::params(device, &self.grid, memory, place.into(), id, of_stream);
         parts.parameters.set_first(&params);
     }
 
@@ -441,7 +321,7 @@ impl Recorded {
         before: Option<&Marks>,
         change: impl FnOnce(&Node) -> Result<Node, Error>,
     ) -> Result<(), Error> {
-        let place = whole.numbers.len() - path.len();
+        let place = whole.numbers().len() - path.len();
         let nodes = self.nodes.len();
         let there = |inside| GraphError::NoSuchNode { node: whole.clone(), nodes, inside };
         let none = || there(None);

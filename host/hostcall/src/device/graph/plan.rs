@@ -1,13 +1,14 @@
 //! Plans: the nodes of an instance in the order in which replays do them.
 
-use super::node::{Node, NodePath};
-use super::row::Row;
-use super::{GraphError, Recorded};
+use super::Recorded;
+use super::list::List;
+use super::node::Node;
 use crate::device::buffer::Wanted;
-use crate::device::launch;
+use crate::device::error::{Error, GraphError, NodePath};
+use crate::device::inner::Inner;
+use crate::device::prepare;
 use crate::device::stream::StreamQueue;
 use crate::device::uses::Access;
-use crate::device::{Error, Inner};
 use hostcall_seam::{DeviceKind, KernelMemory};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,11 +21,11 @@ pub(super) const MOST_NODES: usize = 65_536;
 pub(crate) struct Plan {
     pub nodes: Vec<Planned>,
     /// All the memory of the device that the nodes use.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Arc<[Wanted]>,
     /// Where bodies run.
     pub inner: Option<Arc<StreamQueue>>,
-    /// Kernels that follow each other.
-    pub rows: Vec<Arc<Row>>,
+    /// Kernels that the device may take at once.
+    pub lists: Vec<Arc<List>>,
 }
 
 /// A node in its place. Clones are the same.
@@ -63,8 +64,8 @@ impl Plan {
             None if planning.has_bodies => Some(StreamQueue::inner(device)?),
             inner => inner,
         };
-        let rows = Row::all(&nodes, old);
-        Ok(Self { nodes, wanted: planning.wanted.into_list(), inner, rows })
+        let lists = List::all(&nodes, old);
+        Ok(Self { nodes, wanted: planning.wanted.into_list(), inner, lists })
     }
 }
 
@@ -111,7 +112,7 @@ impl Planning<'_> {
     fn records(&self, node: &Node) -> Result<Option<Records>, Error> {
         match node {
             Node::Kernel(kernel) if self.device.properties().kind == DeviceKind::Amd => {
-                let memory = launch::memory_of_records(&self.device.core, &kernel.grid)?;
+                let memory = prepare::memory_of_records(&self.device.core, &kernel.grid)?;
                 let address = memory.address.get();
                 Ok(Some(Records { address, _owner: Arc::new(Mutex::new(memory)) }))
             }
@@ -143,7 +144,7 @@ impl Union {
         self.0.insert((address, access, bytes.start), Wanted { allocation, access, bytes });
     }
 
-    fn into_list(self) -> Vec<Wanted> {
+    fn into_list(self) -> Arc<[Wanted]> {
         self.0.into_values().collect()
     }
 }
@@ -185,7 +186,8 @@ fn order(recorded: &Recorded) -> Result<Vec<u32>, u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Device, DeviceBuffer};
+    use crate::device::buffer::DeviceBuffer;
+    use crate::device::inner::Device;
     use std::ops::Range;
 
     #[test]

@@ -7,7 +7,7 @@
 //!  repeated_function, add_graph, ├──►  Graph ──► Plan: nodes in one ──► enters all buffers once
 //!  record + wait_for (fork, join)┘     by hand:  order, children        pushes operations in a row:
 //!                                      add_*,    in their places,       kkk c H kk … end
-//!                                      edge      rows found             └── of the stream's own queue
+//!                                      edge      lists found             └── of the stream's own queue
 //! ```
 //!
 //! The recording is hostcall's own: a capturing stream writes down what it is given, and the driver learns
@@ -23,32 +23,33 @@
 //!   bodies are skipped, copies and fills are done all the same, and so it goes on until `synchronize` has
 //!   told the failure. The error names graph, node, kernel and the replay's number. Then the instance can be
 //!   launched again.
-//! - The device's table of origins (`origins` of the device) has graph, node and replay of each launch id
+//! - The device's table of origins (`owners.rs`) has graph, node and replay of each launch id
 //!   that a replay has begun and that has not ended: `graph::origin()` asks it.
 //!
 //! | what | owner | until |
 //! |---|---|---|
 //! | a node's kernel, buffers, closures, staged bytes, function | the node, which graphs, plans and children share | nobody has it any more |
 //! | a plan | the instance, and each replay of it | `set` or `update` made another one, and the replay's last operation is settled |
-//! | a list, its words, its kernels' modules | the row, and each operation that has it | the row gave it up, and those operations are settled |
+//! | a list, its words, its kernels' modules | the plan's list, and each operation that has it | the plan's list gave it up, and those operations are settled |
 //! | a list's ids | the operation | it is settled |
 //! | the inner queue | the instance, and the step that runs | both are gone; a step leaves it idle |
 //! | memory that a capture allocated | the capture, then the nodes that use it | the capture was broken and its buffers are dropped, or no graph has the nodes |
 //! | a cached allocation | the `AllocCache`, and the nodes that use it | `clear`, which is refused while a node uses it |
 
-use super::failure::{NodeFailure, ReplayFailure};
-use super::node::NodePath;
+use super::list::StreamList;
 use super::plan::{Plan, Planned};
-use super::row::List;
+use crate::device::error::{Error, NodeFailure, NodePath, ReplayFailure};
+use crate::device::inner::Device;
+use crate::device::owners::{ListOwner, Owner, Owners, UnitHold};
+use crate::device::reaper::Limited;
 use crate::device::stream::StreamQueue;
-use crate::device::{Device, Error};
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::LaunchId;
 use hostcall_server::{CancelReason, handling};
-use std::collections::BTreeMap;
+use std::any::Any;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// What is known of a replay until nobody asks any more.
@@ -71,11 +72,6 @@ impl ReplayState {
         Self { graph, number, sequences, position, failure, is_over, is_kept }
     }
 
-    /// Keeps for good what the replay uses, from its end on.
-    pub fn keep(&self) {
-        self.is_kept.store(true, Ordering::Relaxed);
-    }
-
     /// Says whether it has ended and is settled.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
@@ -94,11 +90,6 @@ impl ReplayHold {
         Self { plan: Some(plan), replay }
     }
 
-    /// Notes that the replay is over. Returns the plan when nobody else has it, which keeps values of the user's.
-    pub fn release(mut self) -> Option<Plan> {
-        Arc::into_inner(self.take_plan()?)
-    }
-
     /// Takes the plan, unless it stays for good.
     fn take_plan(&mut self) -> Option<Arc<Plan>> {
         let plan = self.plan.take()?;
@@ -107,6 +98,12 @@ impl ReplayHold {
             return None;
         }
         Some(plan)
+    }
+}
+
+impl UnitHold for ReplayHold {
+    fn release(mut self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(Box::new(Arc::into_inner(self.take_plan()?)?))
     }
 }
 
@@ -133,7 +130,7 @@ enum Turn {
     /// As the host counts, if it is in one.
     Host(Option<u64>),
     /// As the device counts, in the replay whose first launch of the list has this sequence.
-    Device(Arc<List>, u64),
+    Device(Arc<StreamList>, u64),
 }
 
 impl NodeOrigin {
@@ -146,7 +143,7 @@ impl NodeOrigin {
     pub fn listed(
         replay: &Arc<ReplayState>,
         planned: &Planned,
-        list: &Arc<List>,
+        list: &Arc<StreamList>,
         first_sequence: u64,
     ) -> Self {
         Self { turn: Turn::Device(list.clone(), first_sequence), ..Self::new(replay, planned, None) }
@@ -165,8 +162,17 @@ impl NodeOrigin {
         }
     }
 
+    fn origin(&self) -> Origin {
+        let turn = self.turn();
+        let Self { replay, path, what, .. } = self;
+        let (node, kernel) = (path.clone(), what.clone());
+        Origin { graph: replay.graph.clone(), replay: replay.number, node, kernel, turn }
+    }
+}
+
+impl Owner for NodeOrigin {
     /// Notes what happened to the node, unless another one has failed before. Returns the replay's failure.
-    pub fn fail(&self, cause: NodeFailure) -> Error {
+    fn fail(&self, cause: NodeFailure) -> Error {
         let failure = self.replay.failure.get_or_init(|| ReplayFailure {
             graph: self.replay.graph.to_string(),
             replay: self.replay.number,
@@ -178,10 +184,8 @@ impl NodeOrigin {
         Error::Replay(Box::new(failure.clone()))
     }
 
-    fn origin(self) -> Origin {
-        let turn = self.turn();
-        let Self { replay, path, what, .. } = self;
-        Origin { graph: replay.graph.clone(), replay: replay.number, node: path, kernel: what, turn }
+    fn keep(&self) {
+        self.replay.is_kept.store(true, Ordering::Relaxed);
     }
 }
 
@@ -202,79 +206,45 @@ pub struct Origin {
     pub turn: Option<u64>,
 }
 
-/// What launches of a device are.
-pub(crate) enum OriginOf {
-    Node(NodeOrigin),
-    Row(ListedRow),
-}
-
-/// A row of a plan as a list that is launched.
-#[derive(Clone)]
-pub(crate) struct ListedRow {
+/// A list of a plan in a replay.
+pub(crate) struct ReplayedList {
     pub plan: Arc<Plan>,
-    /// Number of the row among the plan's.
-    pub row: usize,
-    pub list: Arc<List>,
+    /// Number of the list among the plan's.
+    pub number: usize,
+    pub list: Arc<StreamList>,
     pub replay: Arc<ReplayState>,
     /// The sequence of its first launch.
     pub first_sequence: u64,
 }
 
-impl ListedRow {
-    /// Returns the origin of the launch with this place.
-    pub fn origin(&self, place: u32) -> Option<NodeOrigin> {
-        let planned = self.plan.rows.get(self.row)?.planned(&self.plan, place)?;
-        Some(NodeOrigin::listed(&self.replay, planned, &self.list, self.first_sequence))
+impl ListOwner for ReplayedList {
+    fn owner(&self, place: u32) -> Option<(Arc<str>, Arc<dyn Owner>)> {
+        let planned = self.plan.lists.get(self.number)?.planned(&self.plan, place)?;
+        let origin = NodeOrigin::listed(&self.replay, planned, &self.list, self.first_sequence);
+        Some((origin.what.clone(), Arc::new(origin)))
+    }
+
+    fn release(self: Arc<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(Box::new(Arc::into_inner(Arc::into_inner(self)?.plan)?))
     }
 }
 
-impl OriginOf {
-    fn node(&self, place: u32) -> Option<NodeOrigin> {
-        match self {
-            OriginOf::Node(node) => Some(node.clone()),
-            OriginOf::Row(row) => row.origin(place),
-        }
-    }
-}
-
-/// The launches of a device that are nodes of graphs, and have not ended: by the bits of the first's id.
-#[derive(Default)]
-pub(crate) struct Origins(Mutex<BTreeMap<u32, (LaunchRun, OriginOf)>>);
-
-impl Origins {
-    fn table(&self) -> MutexGuard<'_, BTreeMap<u32, (LaunchRun, OriginOf)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn get(&self, launch: LaunchId) -> Option<Origin> {
-        let node = {
-            let table = self.table();
-            let (_, (launches, origin)) = table.range(..=launch.to_bits()).next_back()?;
-            origin.node(launches.place_of(launch)?)
-        };
-        // Not under the lock: the device may be asked for the turn.
-        Some(node?.origin())
-    }
-
-    pub fn enter(&self, launches: impl Into<LaunchRun>, origin: OriginOf) {
-        let launches = launches.into();
-        self.table().insert(launches.first().to_bits(), (launches, origin));
-    }
-
-    pub fn leave(&self, launches: impl Into<LaunchRun>) {
-        let left = self.table().remove(&launches.into().first().to_bits());
-        drop(left);
-    }
+/// Returns the node of a graph that a launch is.
+fn origin_of(owners: &Owners, launch: LaunchId) -> Option<Origin> {
+    // Not under the table's lock: the device may be asked for the turn.
+    let owner: Arc<dyn Owner> = owners.get(launch)?;
+    let owner: &dyn Any = &*owner;
+    owner.downcast_ref::<NodeOrigin>().map(NodeOrigin::origin)
 }
 
 /// The open devices by their numbers: a handler knows its server, and not its device.
-static DEVICES: Mutex<Vec<(u64, Weak<Origins>)>> = Mutex::new(Vec::new());
+static DEVICES: Mutex<Vec<(u64, Weak<Owners>)>> = Mutex::new(Vec::new());
 
 /// Lets handlers of a device find its launches.
-pub(crate) fn note_device(id: u64, origins: &Arc<Origins>) {
+pub(crate) fn note_device(id: u64, owners: &Arc<Owners>) {
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-    devices.retain(|(_, origins)| origins.strong_count() > 0);
-    devices.push((id, Arc::downgrade(origins)));
+    devices.retain(|(_, owners)| owners.strong_count() > 0);
+    devices.push((id, Arc::downgrade(owners)));
 }
 
 /// Returns the node of a graph whose call or post the calling handler handles. `None` outside of handlers, and when the
@@ -284,17 +254,17 @@ pub(crate) fn note_device(id: u64, origins: &Arc<Origins>) {
 /// repeats by itself, each question takes a copy from the GPU.
 pub fn origin() -> Option<Origin> {
     let handling = handling()?;
-    let origins = {
+    let owners = {
         let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-        devices.iter().find(|(id, _)| *id == handling.server).and_then(|(_, origins)| origins.upgrade())
+        devices.iter().find(|(id, _)| *id == handling.server).and_then(|(_, owners)| owners.upgrade())
     };
-    origins?.get(handling.launch)
+    origin_of(&*owners?, handling.launch)
 }
 
 impl Device {
     /// Returns the node of a graph that a launch is, if a replay launched it and it has not ended.
     pub fn origin(&self, launch: LaunchId) -> Option<Origin> {
-        self.inner.origins.get(launch)
+        origin_of(&self.inner.owners, launch)
     }
 }
 
@@ -352,14 +322,16 @@ impl Replay {
     /// those after it are skipped, and so is what follows in the stream, until its `synchronize` has told of it. A body
     /// that is repeated is not begun again.
     pub fn cancel(&self) {
-        self.queue.cancel_replay(&self.state, CancelReason::Asked);
+        let ReplayState { position, sequences, .. } = &*self.state;
+        self.queue.cancel_unit(*position, sequences.clone(), CancelReason::Asked);
     }
 
     /// Cancels the replay if it has not ended when `limit` has passed from now on; it then fails with
     /// [`LaunchFailure::TimedOut`](crate::LaunchFailure::TimedOut).
     pub fn cancel_after(&self, limit: Duration) {
         if let Some(deadline) = Instant::now().checked_add(limit) {
-            self.queue.limit_replay(&self.state, deadline);
+            let (queue, replay) = (Arc::downgrade(&self.queue), self.state.clone());
+            self.queue.limit_by(deadline, ReplayLimit { queue, replay });
         }
     }
 
@@ -367,6 +339,25 @@ impl Replay {
         match self.state.failure.get() {
             Some(failure) => Err(Error::Replay(Box::new(failure.clone()))),
             None => self.queue.check_done(self.state.position),
+        }
+    }
+}
+
+/// A replay with a time limit.
+struct ReplayLimit {
+    queue: Weak<StreamQueue>,
+    replay: Arc<ReplayState>,
+}
+
+impl Limited for ReplayLimit {
+    fn is_over(&self) -> bool {
+        self.replay.is_over()
+    }
+
+    fn end(&self) {
+        if let Some(queue) = self.queue.upgrade() {
+            let ReplayState { position, sequences, .. } = &*self.replay;
+            queue.cancel_unit(*position, sequences.clone(), CancelReason::TimedOut);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The client object on a device, for kernels written with the device crate.
 
-use super::ProgramError;
 use super::code::port_memory;
-use crate::device::{Device, DeviceBuffer, Error, IntoArg, Packer, Sealed};
+use crate::device::arguments::{IntoArg, Packer, Sealed};
+use crate::device::buffer::DeviceBuffer;
+use crate::device::error::{Error, ProgramError};
+use crate::device::inner::Device;
 use hostcall_channel::llvm::{Layout, PortMemory, Version};
 use hostcall_device::llvm::{Client, raw};
 use std::sync::Arc;

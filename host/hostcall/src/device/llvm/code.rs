@@ -1,10 +1,13 @@
 //! A program's code on a device, and the memory of its calls.
 #![allow(unsafe_code)] // ports lie in pinned memory; variables are read and written by address
 
-use super::ProgramError;
-use crate::device::{Core, Error, Grid, KernelLimits, LaunchId, Stream};
-use crate::llvm::{Layout, PortMemory};
-use hostcall_seam::{DeviceAddress, Kernel, Module, Variable};
+use crate::device::core::Core;
+use crate::device::error::{Error, ProgramError};
+use crate::device::grid::Grid;
+use crate::device::stream::Stream;
+use hostcall_abi::launch::LaunchId;
+use hostcall_seam::{DeviceAddress, Kernel, KernelLimits, Module, Variable};
+use hostcall_server::llvm::{Layout, PortMemory};
 use std::sync::Arc;
 
 /// A loaded program.

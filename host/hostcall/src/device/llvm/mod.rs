@@ -7,7 +7,6 @@
 
 mod client;
 mod code;
-mod error;
 mod vectors;
 
 #[cfg(test)]
@@ -15,16 +14,17 @@ mod tests;
 
 pub use client::LlvmClient;
 use code::{Code, ProgramKernel};
-pub use error::ProgramError;
 
-use super::error::ImageError;
+use super::error::{Error, ImageError, LaunchFailure, ProgramError};
+use super::grid::Grid;
 use super::images::read_image;
-use super::launch::check_lanes;
-use super::{Device, Error, Grid, LaunchFailure, Stream};
+use super::inner::Device;
+use super::prepare::check_lanes;
+use super::stream::Stream;
 use crate::image::{self, Calls, ImageInfo, NotAnImage};
-use crate::llvm::{End, Fault, Layout, LlvmServer, Options, PortMemory};
-use crate::server::LaunchId;
+use hostcall_abi::launch::LaunchId;
 use hostcall_seam::{ImageSource, Memory, Module};
+use hostcall_server::llvm::{End, Fault, Layout, LlvmServer, Options, PortMemory};
 use hostcall_trace::{Ending, Source};
 use parking_lot::Mutex;
 use std::fmt;

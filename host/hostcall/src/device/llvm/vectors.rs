@@ -1,7 +1,7 @@
 //! `argv` and `envp` in the device's memory.
 
-use super::ProgramError;
-use crate::device::{Core, Error};
+use crate::device::core::Core;
+use crate::device::error::{Error, ProgramError};
 use hostcall_seam::Memory;
 use std::sync::Arc;
 

@@ -17,8 +17,8 @@
 //!   channel closes, so that nobody waits. Whoever drops a channel waits for its copies, at most two batches.
 
 use super::{Memory, RawStaging};
-use crate::device::Error;
 use crate::device::core::Core;
+use crate::device::error::Error;
 use hostcall_abi::raw::RawLayout;
 use hostcall_channel::raw::{Chunk, Copies, Run};
 use hostcall_seam::{BackendError, Queue};

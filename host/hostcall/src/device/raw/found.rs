@@ -3,7 +3,8 @@
 use super::copier::{self, Copier};
 use super::{Memory, RawStatistics};
 use crate::device::core::Core;
-use crate::device::{Device, Error};
+use crate::device::error::Error;
+use crate::device::inner::Device;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::FOREIGN_STATES;
 use hostcall_channel::raw::{Chunk, Collector, News, RawRegion};

@@ -1,8 +1,9 @@
 //! The memory of a raw channel. Launches keep it, but not the channel.
 
 use super::Placement;
-use crate::device::Error;
 use crate::device::core::Core;
+use crate::device::error::Error;
+use crate::device::graph::check_allocation;
 use hostcall_abi::raw::{
     FOREIGN_STATES, ForeignRawParams, RAW_RING_BYTES, RAW_STATE_BYTES, RawLayout, RawParams, RawRingWords,
 };
@@ -39,7 +40,7 @@ impl Memory {
         placement: Placement,
         call: &'static str,
     ) -> Result<Self, Error> {
-        core.captures.check_allocation(call)?;
+        check_allocation(core, call)?;
         let backend = &core.backend;
         let page_bytes = layout.data_words() as usize * 8;
         let staged = match placement {

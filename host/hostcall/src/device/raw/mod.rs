@@ -12,7 +12,8 @@ mod waits;
 
 use super::arguments::{IntoArg, Packer, Sealed};
 use super::core::Core;
-use super::{Device, Error};
+use super::error::Error;
+use super::inner::Device;
 use found::{Found, Inner, Looks};
 use hostcall_abi::raw::{ForeignRawParams, RawLayout, RawParams};
 use hostcall_device::kernel::Plain;
@@ -29,7 +30,6 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-pub(crate) use waits::RawChannels;
 
 /// Where the pages of a raw channel are filled. Kernels and readers do not differ.
 ///
@@ -229,11 +229,14 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
         let found = Mutex::new(Found::new(&device.inner.core, &memory, home_slots, unit)?);
         let (core, server) = (device.inner.core.clone(), device.inner.server.clone());
         let (device, overwrites, users) = (Some(device.clone()), P::OVERWRITES, AtomicUsize::new(1));
-        let number = core.raw_channels.next_number();
+        let number = core.holders.next_number();
         let waits_with = P::WAITS.then(std::any::type_name::<T>);
         let inner =
             Arc::new(Inner { core, server, device, memory, overwrites, number, waits_with, found, users });
-        inner.core.raw_channels.note(&inner);
+        if inner.waits_with.is_some() {
+            let holder: Weak<Inner> = Arc::downgrade(&inner);
+            inner.core.holders.note(holder);
+        }
         if P::OVERWRITES {
             let channel = Arc::downgrade(&inner);
             let entered = inner.core.backend.clone();

@@ -1,8 +1,8 @@
 //! The raw channel of a device's trace points, which goes into the trace.
 
 use super::{Found, Inner, Memory, Pace, Placement, RawReader};
-use crate::device::Error;
 use crate::device::core::Core;
+use crate::device::error::Error;
 use hostcall_abi::CallError;
 use hostcall_abi::layout::Layout;
 use hostcall_abi::raw::RawLayout;

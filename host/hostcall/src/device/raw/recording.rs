@@ -8,8 +8,8 @@
 //! page in its hand. An error counts the pages of all blocks that are not in the file, and nothing is written
 //! behind it.
 
-use super::super::error::Error;
 use super::{Inner, Pace, RawChannel, RawPage, RawReader, RawStatistics};
+use crate::device::error::Error;
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::Policy;
 use hostcall_trace::{Descriptor, Page, StreamFile, StreamTotals, Unwritten};

@@ -9,58 +9,15 @@
 
 use super::copier::Copier;
 use super::found::{Found, Inner};
+use crate::device::core::HoldsWaves;
 use hostcall_abi::raw::RawStateWords;
 use hostcall_server::Waiting;
-use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::Ordering;
 
-/// The raw channels of a device that users have.
-#[derive(Default)]
-pub(crate) struct RawChannels {
-    made: AtomicU64,
-    /// Those of them where waves wait for pages.
-    waiting: Mutex<Vec<Weak<Inner>>>,
-}
-
-impl RawChannels {
-    /// Returns the number of the channel that is made next.
-    pub(super) fn next_number(&self) -> u64 {
-        self.made.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Notes a channel.
-    pub(super) fn note(&self, channel: &Arc<Inner>) {
-        if channel.waits_with.is_some() {
-            let mut waiting = self.waiting.lock();
-            waiting.retain(|channel| channel.strong_count() > 0);
-            waiting.push(Arc::downgrade(channel));
-        }
-    }
-
-    /// Returns which waves wait for a page, as far as they have said it in memory of the device.
-    pub fn waiting(&self) -> Vec<Waiting> {
-        // Not under the lock: the last reference to a channel may be dropped here.
-        self.channels().iter().flat_map(|channel| channel.waiting_waves(usize::MAX)).collect()
-    }
-
-    /// Returns one wave that waits for a page. No channel is looked at after the one that it waits for.
-    pub fn first_waiting(&self) -> Option<Waiting> {
-        self.channels().iter().find_map(|channel| channel.waiting_waves(1).pop())
-    }
-
-    /// Returns the channels where waves wait for pages.
-    fn channels(&self) -> Vec<Arc<Inner>> {
-        // Not used under the lock: the last reference to a channel may be dropped.
-        self.waiting.lock().iter().filter_map(Weak::upgrade).collect()
-    }
-}
-
-impl Inner {
-    /// Returns `most` of the waves that wait for a page. Those of kernels that other compilers made have no
-    /// states of their own.
-    fn waiting_waves(&self, most: usize) -> Vec<Waiting> {
+impl HoldsWaves for Inner {
+    /// Those of kernels that other compilers made have no states of their own.
+    fn waiting(&self, most: usize) -> Vec<Waiting> {
         let backend = &*self.core.backend;
         let (told, waited) = {
             let found = self.found.lock();
@@ -94,7 +51,9 @@ impl Inner {
         let waves = without_page.filter(|(slot, _)| !calls.contains(slot)).take(most);
         waves.map(|(slot, launch)| self.server.waits_for_page(launch, slot, &name, waited)).collect()
     }
+}
 
+impl Inner {
     /// Whether waves drop what finds no page instead of waiting, since nobody could bring one.
     fn is_closed(&self, found: &Found) -> bool {
         self.users.load(Ordering::Acquire) == 0 || found.copier.as_ref().is_some_and(Copier::has_failed)

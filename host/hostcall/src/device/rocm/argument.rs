@@ -1,11 +1,11 @@
 //! Arguments of kernels of code objects.
 
-use crate::device::buffer::{Allocation, Wanted, bytes_of};
-use crate::device::error::LaunchRefused;
+use crate::device::buffer::{Allocation, DeviceBuffer, PinnedBuffer, Wanted, bytes_of};
+use crate::device::core::Core;
+use crate::device::error::{Error, LaunchRefused};
 use crate::device::raw::{Memory as RawMemory, RawChannel};
 use crate::device::stream::Parts;
 use crate::device::uses::Access;
-use crate::device::{Core, DeviceBuffer, Error, PinnedBuffer};
 use hostcall_abi::raw::ForeignRawParams;
 use hostcall_device::Word;
 use hostcall_device::kernel::Plain;

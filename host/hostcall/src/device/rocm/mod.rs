@@ -31,27 +31,24 @@
 #![allow(unsafe_code, reason = "kernels run with arguments that nobody can check")]
 
 mod argument;
-mod error;
-mod hostcalls;
 
 pub use argument::KernelArgument;
-pub use error::CodeObjectError;
-pub(super) use hostcalls::Hostcalls;
-use hostcalls::Serving;
 
-use super::error::{ImageError, LaunchRefused};
-use super::graph::GraphError;
+use super::error::{CodeObjectError, Error, GraphError, ImageError, LaunchRefused};
+use super::graph::refuse_captured;
+use super::grid::Grid;
+use super::hostcalls::Serving;
 use super::images::read_image;
-use super::launch::{check_code, kernel_called};
-use super::stream::{Launch, Parts};
-use super::{Device, Error, Grid, Inner, Stream};
+use super::inner::{Device, Inner};
+use super::prepare::{check_code, kernel_called};
+use super::stream::{Launch, Parts, Stream};
 use crate::image::{self, Calls, NotAnImage, Target};
-use crate::rocm::{Services, Statistics, Version};
 use argument::bytes_of_raw;
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_abi::raw::ForeignRawParams;
 use hostcall_seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
 use hostcall_server::LaunchRecord;
+use hostcall_server::rocm::{Services, Statistics, Version};
 use smallvec::SmallVec;
 use std::fmt;
 use std::path::Path;
@@ -205,7 +202,9 @@ impl CodeObject {
         let mut hidden = HiddenParameters::default();
         let mut serving = None;
         if parameters.takes_hostcall_buffer || parameters.takes_heap {
-            let answers = device.hostcalls.serving(&device)?;
+            let trace = device.traced.as_ref().map(|traced| traced.source("rocm"));
+            let Inner { core, server, builtins, hostcalls, .. } = &*device;
+            let answers = hostcalls.serving(core, server, builtins, trace)?;
             // A kernel that allocates asks the host for what it has not.
             hidden.hostcall_buffer = answers.buffer(&device.core, self.version)?;
             if parameters.takes_heap {
@@ -282,7 +281,7 @@ impl CodeObjectKernel {
         let core = &device.core;
         stream.core().check_own(core, kernel_called(&self.name))?;
         let kernel = || self.name.to_string();
-        stream.refuse_captured(|| GraphError::CodeObjectKernel { kernel: kernel() }, "launch")?;
+        refuse_captured(stream, || GraphError::CodeObjectKernel { kernel: kernel() }, "launch")?;
         let memory_bytes = grid.workgroup_memory_bytes;
         let (properties, limits) = (core.backend.properties(), self.code.limits());
         check_code(properties, &self.name, &limits, 0, &grid, memory_bytes)?;

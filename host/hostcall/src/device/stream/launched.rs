@@ -1,8 +1,8 @@
 //! Launches as those who made them hold them.
 
 use super::queue::StreamQueue;
-use crate::device::error::{Error, LaunchFailure};
-use crate::device::graph::{GraphError, NodeOrigin};
+use crate::device::error::{Error, GraphError, LaunchFailure};
+use crate::device::owners::Owner;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
 use std::fmt;
@@ -73,8 +73,8 @@ pub(crate) struct LaunchState {
     pub forced_lanes: AtomicU64,
     /// Why it was to be ended when the device had it, where the server does not know it and nothing ends it.
     pub cancelled: OnceLock<CancelReason>,
-    /// Where in a graph's replay it is.
-    pub node: Option<NodeOrigin>,
+    /// Who gave the stream the launch as a part of something larger.
+    pub owner: Option<Arc<dyn Owner>>,
     /// A capturing stream was given it: there is no launch.
     pub is_captured: bool,
 }
@@ -83,7 +83,7 @@ impl LaunchState {
     /// For a launch of one of hostcall's kernels, or a step that is followed like one, by itself.
     pub fn new(kernel: Arc<str>, id: LaunchId, sequence: u64, position: u64) -> Self {
         let (outcome, cancelled) = (Outcome::default(), OnceLock::new());
-        let (is_foreign, node, is_captured) = (false, None, false);
+        let (is_foreign, owner, is_captured) = (false, None, false);
         let forced_lanes = AtomicU64::new(0);
         Self {
             kernel,
@@ -94,7 +94,7 @@ impl LaunchState {
             outcome,
             forced_lanes,
             cancelled,
-            node,
+            owner,
             is_captured,
         }
     }
@@ -105,12 +105,6 @@ impl LaunchState {
         let Some(place) = Arc::get_mut(&mut spare) else { return Arc::new(self) };
         *place = self;
         spare
-    }
-
-    /// For a node of a replay.
-    pub fn of_node(node: NodeOrigin, id: LaunchId, sequence: u64, position: u64) -> Self {
-        let new = Self::new(node.what().clone(), id, sequence, position);
-        Self { node: Some(node), ..new }
     }
 
     /// Returns the error that tells of its failure.

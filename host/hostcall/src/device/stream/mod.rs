@@ -2,30 +2,27 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `mod.rs` | the public [`Stream`]: copies, fills, host functions, events, waiting |
+//! | `mod.rs` | [`Stream`] itself, and values on their way to the host. What users call is in `work.rs` of devices, since a graph may record it |
 //! | `queue.rs` | the queue behind it: positions, pushing operations |
 //! | `submit.rs` | giving the device what it takes |
 //! | `settle.rs` | what follows from what has ended |
 //! | `wait.rs` | waiting |
 //! | `stop.rs`, `stops.rs` | ending launches early; which launches do not begin therefore |
-//! | `timeline.rs` | a stream as other streams and buffers see it |
+//! | `timeline.rs` | a stream as other streams, buffers and the reaper see it |
 //! | `operation.rs` | what a stream does |
 //! | `prints.rs` | how much of the output is waited for with a position |
 //! | `launched.rs` | launches as those who made them hold them |
-//! | `replay.rs`, `step.rs` | replays of graphs as work of a stream; what the host does of them |
-//! | `reaper.rs`, `sleep.rs` | the device's thread that feeds and settles streams, and when it sleeps |
-//! | `functions.rs` | the threads of host functions |
-#![allow(unsafe_code, reason = "fills and reads pinned memory")]
+//! | `step.rs` | what the host does in the middle of a unit |
+//!
+//! A stream knows nothing of graphs. A replay is a *unit*: operations that are pushed together, with an end behind them
+//! ([`Unit`]). Who gave an operation is its owner ([`owners`](super::owners)), which is told of its failure.
+#![allow(unsafe_code, reason = "reads pinned memory")]
 
-mod functions;
 mod launched;
 mod operation;
 mod prints;
 mod queue;
-mod reaper;
-mod replay;
 mod settle;
-mod sleep;
 mod step;
 mod stop;
 mod stops;
@@ -33,28 +30,29 @@ mod submit;
 mod timeline;
 mod wait;
 
+pub(crate) use launched::LaunchState;
 pub use launched::{Launch, LaunchOutcome};
-pub(crate) use operation::{Operation, Parameters, Parts, Transfer, TransferOrigin, Transferring};
-pub(crate) use queue::StreamQueue;
-pub(crate) use reaper::{Reaper, ReaperThread};
-pub(crate) use step::StepControl;
+pub(crate) use operation::{Dispatched, Listed, Operation, Parameters, Parts, TransferOwner, Transferring};
+pub(crate) use queue::{StreamQueue, Unit, lock};
+pub(crate) use step::{Step, StepControl};
 
 use super::buffer::values_of;
 use super::core::Core;
-use super::event::Event;
-use super::graph::{Capture, GraphError, Node};
-use super::transfer::{self, Checked};
-use super::uses::Access;
-use super::{Device, DeviceBuffer, Error, Inner};
+use super::error::Error;
+use super::inner::Inner;
+use super::transfer::Readable;
 use hostcall_device::kernel::Plain;
-use operation::Readable;
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-/// How long a stream that is dropped waits before it says so.
-const TELL_AFTER: Duration = Duration::from_secs(5);
+/// The streams of a device that somebody has.
+pub(crate) fn streams_of(core: &Core) -> Vec<Arc<StreamQueue>> {
+    let streams = core.reaper.streams().into_iter();
+    let streams = streams.map(|stream| stream as Arc<dyn Any + Send + Sync>);
+    streams.filter_map(|stream| stream.downcast().ok()).collect()
+}
 
 /// An in-order queue of a device's work.
 ///
@@ -96,23 +94,12 @@ const TELL_AFTER: Duration = Duration::from_secs(5);
 /// # Ok::<(), hostcall::Error>(())
 /// ```
 pub struct Stream {
-    queue: Arc<StreamQueue>,
+    pub(super) queue: Arc<StreamQueue>,
 }
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").field("device", &self.core().name).finish_non_exhaustive()
-    }
-}
-
-impl Device {
-    /// Makes a stream.
-    ///
-    /// # Errors
-    /// When the device has as many streams as it can have (4096), or was closed.
-    pub fn stream(&self) -> Result<Stream, Error> {
-        self.inner.core.check_open()?;
-        Ok(Stream { queue: StreamQueue::new(&self.inner)? })
     }
 }
 
@@ -128,211 +115,15 @@ impl Stream {
     pub(super) fn core(&self) -> &Arc<Core> {
         &self.queue.device.core
     }
-
-    /// Copies values to a buffer, in the stream's order. They are taken at once, and may change after the call. They must
-    /// be as many as the buffer's: take a [part](DeviceBuffer::part) for fewer.
-    ///
-    /// # Errors
-    /// When they are not as many, there is no room for them, the buffer is another device's, or the device was closed.
-    pub fn write<T: Plain>(&self, to: &DeviceBuffer<T>, values: &[T]) -> Result<(), Error> {
-        let capture = self.capture_for("write")?;
-        self.transfer(capture, transfer::check_write(self.core(), to, values)?)
-    }
-
-    /// Makes or captures a copy or a fill.
-    fn transfer(&self, capture: Option<Arc<Capture>>, checked: Checked) -> Result<(), Error> {
-        if let Some(capture) = capture {
-            return capture.add(&self.queue, Node::Transfer(checked.into()));
-        }
-        let Checked { what, wanted, .. } = checked;
-        let transfer = Transferring { what, wanted, node: None };
-        self.queue.push(Vec::new(), Operation::Transfer(transfer.into())).map(drop)
-    }
-
-    /// Copies a buffer's values to the host, in the stream's order.
-    ///
-    /// # Errors
-    /// When there is no room for them, the buffer is another device's, the device was closed, or the stream captures.
-    pub fn read<T: Plain>(&self, from: &DeviceBuffer<T>) -> Result<Readback<T>, Error> {
-        self.core().check_own(&from.allocation.core, "the buffer")?;
-        self.refuse_captured(|| GraphError::Read, "read")?;
-        let bytes = from.bytes().len();
-        let to = Arc::new(Readable { staging: self.core().staging(bytes)?, refused: OnceLock::new() });
-        let what = Transfer::Read { to: to.clone(), from: from.address(), bytes };
-        let transfer = Transferring { what, wanted: vec![from.wanted(Access::Read)], node: None };
-        let position = self.queue.push(Vec::new(), Operation::Transfer(transfer.into()))?;
-        let (queue, len) = (self.queue.clone(), from.len());
-        Ok(Readback { queue, position, memory: to, len, values: PhantomData })
-    }
-
-    /// Copies the values of `from` to `to`, on the device and in the stream's order. The target comes first.
-    ///
-    /// # Errors
-    /// When they have different lengths or overlap, one is another device's, or the device was closed.
-    pub fn copy<T: Plain>(&self, to: &DeviceBuffer<T>, from: &DeviceBuffer<T>) -> Result<(), Error> {
-        let capture = self.capture_for("copy")?;
-        self.transfer(capture, transfer::check_copy(self.core(), to, from)?)
-    }
-
-    /// Sets every value of a buffer to `value`, in the stream's order.
-    ///
-    /// # Errors
-    /// When the buffer is another device's, or the device was closed.
-    pub fn fill<T: Plain>(&self, buffer: &DeviceBuffer<T>, value: T) -> Result<(), Error> {
-        let capture = self.capture_for("fill")?;
-        self.transfer(capture, transfer::check_fill(self.core(), buffer, value)?)
-    }
-
-    /// Sets a buffer to the bytes of a value, over and over, in the stream's order.
-    ///
-    /// # Errors
-    /// As for [`Stream::fill`], and when the buffer does not hold a whole number of such values.
-    pub fn fill_bytes(&self, buffer: &DeviceBuffer<u8>, value: &[u8]) -> Result<(), Error> {
-        let capture = self.capture_for("fill")?;
-        self.transfer(capture, transfer::check_fill_bytes(self.core(), buffer, value)?)
-    }
-
-    /// Calls a function on the host when all work so far is done; later work waits until it has returned. It runs on a
-    /// thread of hostcall's, of which a device has up to 64. It may use the device, but not wait for this stream. If it
-    /// panics, [`Stream::synchronize`] tells.
-    ///
-    /// # Errors
-    /// When the device was closed, or the stream captures.
-    ///
-    /// ```
-    /// use std::sync::mpsc;
-    ///
-    /// let stream = hostcall::Device::open("cpu")?.stream()?;
-    /// let (sender, receiver) = mpsc::channel();
-    /// stream.host_function(move || sender.send("done").expect("somebody listens"))?;
-    /// stream.synchronize()?;
-    /// assert_eq!(receiver.try_recv(), Ok("done"));
-    /// # Ok::<(), hostcall::Error>(())
-    /// ```
-    pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        self.refuse_captured(|| GraphError::OneShotFunction, "host_function")?;
-        self.queue.push(Vec::new(), Operation::HostFunction(Box::new(function))).map(drop)
-    }
-
-    /// Does what [`Stream::host_function`] does, with a function that may run again: a capturing stream records it, and each
-    /// replay calls it.
-    ///
-    /// # Errors
-    /// When the device was closed.
-    pub fn repeated_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<(), Error> {
-        match self.capture_for("repeated_function")? {
-            Some(capture) => capture.add(&self.queue, Node::Function(Arc::new(function))),
-            None => self.host_function(function),
-        }
-    }
-
-    /// Makes an event that happens when all work so far is done.
-    ///
-    /// # Errors
-    /// When the device was closed.
-    pub fn record(&self) -> Result<Event, Error> {
-        let mark = Arc::new(OnceLock::new());
-        let captured = self.capture_event()?;
-        let position = match &captured {
-            Some(_) => 0,
-            None => self.queue.push(Vec::new(), Operation::Record(mark.clone()))?,
-        };
-        Ok(Event { queue: self.queue.clone(), position, mark, captured })
-    }
-
-    /// Lets later work of this stream wait for an event of the same device.
-    ///
-    /// # Errors
-    /// When the event is another device's, or the device was closed.
-    pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
-        self.core().check_own(event.core(), "the event")?;
-        if self.capture_wait(event)? {
-            return Ok(());
-        }
-        self.queue.push(vec![event.queue.point(event.position)], Operation::Wait).map(drop)
-    }
-
-    /// Waits until all work so far is done. Services go on meanwhile; what kernels printed and posted has been handled.
-    /// Whether an output could be written says [`Stdio::flush`](crate::services::Stdio::flush).
-    ///
-    /// # Errors
-    /// The first failure since the last call: with a kernel's panic come kernel, workgroup, lane, message and place. Also
-    /// when a handler or host function calls this for which the stream waits, also through other handlers or host functions
-    /// that wait, and when the stream captures.
-    pub fn synchronize(&self) -> Result<(), Error> {
-        self.refuse_wait("synchronize")?;
-        match self.queue.synchronize(None) {
-            Err(Some(error)) => Err(error),
-            // Without a limit none passes.
-            Ok(()) | Err(None) => Ok(()),
-        }
-    }
-
-    /// Waits until all work so far is done, at most `limit`. What is not done by then goes on.
-    ///
-    /// # Errors
-    /// As for [`Stream::synchronize`], and [`Error::TimedOut`].
-    pub fn synchronize_for(&self, limit: Duration) -> Result<(), Error> {
-        self.refuse_wait("synchronize_for")?;
-        let timed_out = || self.queue.device.timed_out("the stream's work", limit);
-        let deadline = Instant::now().checked_add(limit);
-        self.queue.synchronize(deadline).map_err(|error| error.unwrap_or_else(timed_out))
-    }
-
-    /// Refuses to wait for a stream that captures.
-    fn refuse_wait(&self, call: &'static str) -> Result<(), Error> {
-        self.refuse_captured(|| GraphError::Synchronized { call }, call)
-    }
-
-    /// Says whether all work so far is done.
-    pub fn is_done(&self) -> bool {
-        self.queue.is_settled(self.queue.last_asked())
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if self.core().is_forked() {
-            std::mem::forget(self.queue.clone());
-            return;
-        }
-        self.leave_capture();
-        let last = self.queue.last();
-        let may_wait = !std::thread::panicking() && !super::waiting::is_in_handler();
-        let waits = may_wait.then(|| self.queue.may_wait(last, "dropping a stream", None));
-        let Some(Ok(_waits)) = waits else {
-            self.core().reaper.adopt(self.queue.clone());
-            return;
-        };
-        let device = &self.core().name;
-        self.queue.wait_until_settled_or_tell(last, TELL_AFTER, || {
-            let work = self.queue.under_way().unwrap_or_else(|| "its work".into());
-            report(&format!(
-                "a stream of {device} was dropped and still waits for {work} after {TELL_AFTER:?}: cancel its launches \
-                 before dropping it, by `Launch::cancel` or `Launch::cancel_after`"
-            ));
-        });
-        if let Some(error) = self.queue.take_failure() {
-            report(&format!(
-                "a stream of {device} was dropped, and its last failure was not asked for: {error}"
-            ));
-        }
-    }
-}
-
-/// Writes a line about a dropped stream to the standard error. A standard error that is closed changes nothing.
-fn report(line: &str) {
-    use std::io::Write;
-    let _ = std::io::stderr().write_all(format!("hostcall: {line}\n").as_bytes());
 }
 
 /// Values on their way to the host. Dropping it drops the values.
 pub struct Readback<T: Plain> {
-    queue: Arc<StreamQueue>,
-    position: u64,
-    memory: Arc<Readable>,
-    len: usize,
-    values: PhantomData<fn() -> T>,
+    pub(super) queue: Arc<StreamQueue>,
+    pub(super) position: u64,
+    pub(super) memory: Arc<Readable>,
+    pub(super) len: usize,
+    pub(super) values: PhantomData<fn() -> T>,
 }
 
 impl<T: Plain> fmt::Debug for Readback<T> {

@@ -3,11 +3,11 @@
 use super::launched::LaunchState;
 use super::step::{RunStep, Step};
 use crate::device::buffer::{AllWanted, Wanted};
-use crate::device::graph::{ListedRow, NodeOrigin, ReplayHold};
-use crate::device::staging::Staging;
+use crate::device::owners::{ListOwner, Owner, UnitHold};
+use crate::device::transfer::Transfer;
 use crate::device::uses::Point;
-use hostcall_abi::launch::LaunchRun;
-use hostcall_seam::{BackendError, DeviceAddress, HiddenParameters, Kernel, Mark};
+use hostcall_abi::launch::LaunchIds;
+use hostcall_seam::{DeviceAddress, HiddenParameters, Kernel, KernelList, Mark};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::ops::RangeInclusive;
@@ -28,7 +28,7 @@ pub(crate) struct Parts {
     pub hidden: HiddenParameters,
     /// Nothing ends the kernel once the device has it: another compiler made it.
     pub runs_to_end: bool,
-    /// It is made for a graph's node.
+    /// It is made to be launched again and again.
     pub is_recorded: bool,
     /// Memory of the device that it uses.
     pub wanted: AllWanted,
@@ -51,8 +51,8 @@ impl Parts {
     /// Forgets the launch, and gives back what memory it took besides this and its state's.
     pub fn clear(&mut self, mut state: Arc<LaunchState>) {
         let Self { kernel, parameters, wanted, memory, values, by_address, hidden, runs_to_end, .. } = self;
-        if let Some(LaunchState { node, outcome, .. }) = Arc::get_mut(&mut state) {
-            (*node, *outcome) = Default::default();
+        if let Some(LaunchState { owner, outcome, .. }) = Arc::get_mut(&mut state) {
+            (*owner, *outcome) = Default::default();
             self.spare_state = Some(state);
         }
         *kernel = None;
@@ -120,39 +120,14 @@ pub(crate) struct Dispatched {
     pub state: Arc<LaunchState>,
 }
 
-/// Where a copy to the host goes.
-pub(crate) struct Readable {
-    pub staging: Staging,
-    /// Why the copy was not made, if the device refused it.
-    pub refused: OnceLock<BackendError>,
-}
-
-/// A copy or a fill.
-#[derive(Clone)]
-pub(crate) enum Transfer {
-    Write { to: DeviceAddress, from: Arc<Staging>, bytes: usize },
-    Read { to: Arc<Readable>, from: DeviceAddress, bytes: usize },
-    Copy { to: DeviceAddress, from: DeviceAddress, bytes: usize },
-    Fill { to: DeviceAddress, pattern: Vec<u8>, count: usize },
-}
-
-impl Transfer {
-    /// Returns how many bytes are written.
-    pub fn bytes(&self) -> usize {
-        match self {
-            Transfer::Write { bytes, .. } | Transfer::Read { bytes, .. } | Transfer::Copy { bytes, .. } => {
-                *bytes
-            }
-            Transfer::Fill { pattern, count, .. } => pattern.len() * count,
-        }
-    }
-}
-
-/// Kernels of a replay that the device takes at once.
+/// Kernels that the device takes at once.
 pub(crate) struct Listed {
-    pub row: ListedRow,
+    pub list: Arc<dyn KernelList>,
+    /// Where the list's words lie.
+    pub words: DeviceAddress,
+    pub owner: Arc<dyn ListOwner>,
     /// Their launches.
-    pub launches: LaunchRun,
+    pub launches: LaunchIds,
     /// The first launch; the sequences of the others follow its own.
     pub first: Arc<LaunchState>,
     /// Once it was cancelled: how many of its launches had ended before, where the device says it. The one behind them is what was
@@ -172,8 +147,11 @@ impl Listed {
             return self.first.clone();
         }
         let (id, sequence) = (self.launches.get(place), self.first.sequence + u64::from(place));
-        let origin = self.row.origin(place).expect("a list's launches are nodes of its plan");
-        Arc::new(LaunchState::of_node(origin, id, sequence, self.first.position))
+        let (kernel, owner) = self.owner.owner(place).expect("a list has as many launches");
+        Arc::new(LaunchState {
+            owner: Some(owner),
+            ..LaunchState::new(kernel, id, sequence, self.first.position)
+        })
     }
 }
 
@@ -183,17 +161,17 @@ pub(crate) enum Operation {
     List(Box<Listed>),
     Transfer(Box<Transferring>),
     HostFunction(Box<dyn FnOnce() + Send>),
-    /// What the host does of a graph's replay.
+    /// What the host does in the middle of a unit.
     Step(Box<Step>),
-    /// The end of a graph's replay: nothing but what it keeps.
-    ReplayEnd(ReplayHold),
+    /// The end of a unit: nothing but what it keeps.
+    UnitEnd(Box<dyn UnitHold>),
     Record(Arc<OnceLock<Arc<dyn Mark>>>),
     /// Nothing but what it waits for.
     Wait,
 }
 
 impl Operation {
-    /// Returns the launch that it is: a kernel's, or a step of a replay, which later launches of the stream follow in the
+    /// Returns the launch that it is: a kernel's, or a step, which later launches of the stream follow in the
     /// same way; the first of a list.
     pub fn launch(&self) -> Option<&Arc<LaunchState>> {
         match self {
@@ -221,11 +199,11 @@ impl Operation {
         match self {
             Operation::Launch(launch) => &launch.parts.wanted,
             Operation::Transfer(transfer) => &transfer.wanted,
-            // What a replay uses is entered for all of it at once.
+            // What a unit uses is entered for all of it at once.
             Operation::List(_)
             | Operation::HostFunction(_)
             | Operation::Step(_)
-            | Operation::ReplayEnd(_)
+            | Operation::UnitEnd(_)
             | Operation::Record(_)
             | Operation::Wait => &[],
         }
@@ -236,13 +214,13 @@ impl Operation {
 pub(crate) struct Transferring {
     pub what: Transfer,
     pub wanted: Vec<Wanted>,
-    pub node: Option<TransferOrigin>,
+    pub owner: Option<TransferOwner>,
 }
 
-/// The graph's node that a copy or a fill is.
-pub(crate) struct TransferOrigin {
-    pub origin: NodeOrigin,
-    /// The sequence of the replay's next launch, which does not begin if this fails.
+/// Who gave the stream a copy or a fill of a unit.
+pub(crate) struct TransferOwner {
+    pub owner: Arc<dyn Owner>,
+    /// The sequence of the unit's next launch, which does not begin if this fails.
     pub next: u64,
 }
 
@@ -256,22 +234,22 @@ pub(super) enum Before {
 
 /// What is kept of an operation until it is settled.
 ///
-/// What an operation uses is here, but for that of a graph's node, which has the node's code and staged bytes here and its
-/// buffers and whatever else its arguments refer to in its plan. PLAN: who pushes a node's operation keeps the node's plan
-/// until that is settled. A replay does so by its end, which is pushed with its operations and settled after them; a step by
-/// [`Step::run`], which has the plan, and waits before it returns until what it pushed is settled.
+/// What an operation uses is here, but for one that has an owner, of which the code and staged bytes are here, and the buffers
+/// and whatever else its arguments refer to in a plan. PLAN: who pushes such an operation keeps its plan until that is settled. A
+/// unit does so by its end, which is pushed with its operations and settled after them; a step by [`Step::run`], which has the
+/// plan, and waits before it returns until what it pushed is settled.
 pub(super) enum Kept {
     Launch(Dispatched),
     List(Box<Listed>),
     Transfer(Box<Transferring>),
     /// A host function that was not called.
     Function(Box<dyn FnOnce() + Send>),
-    /// A step of a replay; what it would have done, if it was not begun.
+    /// A step; what it would have done, if it was not begun.
     Step {
         state: Arc<LaunchState>,
         run: Option<RunStep>,
     },
-    ReplayEnd(ReplayHold),
+    UnitEnd(Box<dyn UnitHold>),
     /// An event, which others may ask about.
     Event,
     Nothing,

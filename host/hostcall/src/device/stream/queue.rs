@@ -13,7 +13,7 @@
 //!
 //! # Who does what
 //! Whoever pushes an operation submits what the device takes. The rest is submitted by whoever waits for the stream, and
-//! by the device's [`Reaper`](super::reaper::Reaper), a thread that also settles what nobody waits for.
+//! by the device's [`Reaper`], a thread that also settles what nobody waits for.
 //!
 //! # Locks
 //! `pushing` is held by whoever gives out positions; `state` is taken inside it, and nothing is taken inside `state` but
@@ -28,16 +28,18 @@ use super::prints::Prints;
 use super::settle::Patience;
 use super::step::StepControl;
 use super::stops::Stops;
-use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
-use crate::device::graph::{CaptureSlot, NodeOrigin, OriginOf};
+use crate::device::inner::Inner;
+use crate::device::owners::{Owner, UnitHold};
+use crate::device::reaper::Reaper;
 use crate::device::uses::{Dependent, Point, Request, Timeline};
-use crate::device::words::{STREAMS, StreamWord};
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use crate::device::words::{STREAMS, StreamWords};
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_seam::{BackendError, Queue, Running};
 use hostcall_server::Completion;
 use smallvec::SmallVec;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -68,23 +70,23 @@ impl InFlight {
 
     /// Whether somebody may ask when it has ended, or wait for what it keeps, once `next` follows it: who holds the launch or
     /// has set it a time limit, and who uses the same memory, unless `next` uses that in the same way. (Who came before `next`
-    /// has said so: [`Timeline::ask`].) A node of a replay is known by the replay's end alone.
+    /// has said so: [`Timeline::ask`].) What has an owner is known by its unit's end alone.
     pub(super) fn may_be_asked_about(&self, next: &Operation) -> bool {
         match &self.kept {
             Kept::Launch(Dispatched { parts, state }) => {
                 let covered = |old: &Wanted| next.wanted().iter().any(|new| new.covers(old));
                 let keeps = !(parts.values.is_empty() && parts.memory.is_empty());
-                state.node.is_none()
+                state.owner.is_none()
                     && (keeps || Arc::strong_count(state) > 1 || !parts.wanted.iter().all(covered))
             }
-            Kept::Transfer(transfer) => transfer.node.is_none(),
-            Kept::ReplayEnd(_) | Kept::Event => true,
+            Kept::Transfer(transfer) => transfer.owner.is_none(),
+            Kept::UnitEnd(_) | Kept::Event => true,
             Kept::List(_) | Kept::Function(_) | Kept::Step { .. } | Kept::Nothing => false,
         }
     }
 
     /// The launches, if it has some that the server serves.
-    pub(super) fn launches(&self) -> Option<LaunchRun> {
+    pub(super) fn launches(&self) -> Option<LaunchIds> {
         match &self.kept {
             Kept::Launch(launch) if launch.state.is_served() => Some(launch.state.id.into()),
             Kept::List(list) => Some(list.launches),
@@ -106,7 +108,7 @@ pub(super) struct State {
     pub(super) counted: u64,
     /// A host function runs.
     pub(super) in_host_function: bool,
-    /// The step of a replay that runs.
+    /// The step that runs.
     pub(super) step: Option<Arc<StepControl>>,
     /// The first failure since the last `synchronize`.
     pub(super) failed: Option<Error>,
@@ -123,7 +125,7 @@ pub(super) struct State {
 pub(crate) struct StreamQueue {
     pub device: Arc<Inner>,
     pub(super) queue: Box<dyn Queue>,
-    pub(super) words: StreamWord,
+    pub(super) words: Arc<StreamWords>,
     pub(super) pushing: Mutex<Pushing>,
     pub(super) state: Mutex<State>,
     /// Last position at which a host function has ended.
@@ -150,10 +152,57 @@ pub(crate) struct StreamQueue {
     /// Points of other streams that operations wait for, until these have ended, in the order of the operations' positions.
     pub(super) depends_on: Mutex<VecDeque<(u64, Vec<Point>)>>,
     pub(super) this: Weak<StreamQueue>,
-    /// Bodies of a graph run on it: what they use is entered into the device's order by the stream of the replay.
+    /// Steps run work on it: what that uses is entered into the device's order by the stream of the step.
     pub(super) is_inner: bool,
-    /// The capture that gets the stream's work.
-    pub capture: CaptureSlot,
+    /// What gets the stream's work while somebody records it in place of doing it.
+    pub recorder: Recorder,
+}
+
+/// Operations that stand on a stream one behind the other, and an end behind them, by which others know all of them.
+pub(crate) struct Unit {
+    /// With their positions. A list is taken for several.
+    pub operations: Vec<(u64, Operation)>,
+    /// The last launch's.
+    pub sequence: u64,
+    /// What is kept until all are settled.
+    pub hold: Box<dyn UnitHold>,
+    /// All the memory of the device that they use.
+    pub wanted: Arc<[Wanted]>,
+    /// What they wait for besides.
+    pub after: Option<Point>,
+    /// The queue that its steps use.
+    pub inner: Option<Arc<StreamQueue>>,
+}
+
+/// Where something that records a stream's work in place of doing it is kept. The queue itself does not look at it.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    /// Whether there is one: most streams never look further.
+    is_set: AtomicBool,
+    recorder: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
+}
+
+impl Recorder {
+    pub fn get(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        if self.is_set.load(Ordering::Acquire) { lock(&self.recorder).clone() } else { None }
+    }
+
+    /// Sets it, unless there is one.
+    pub fn set(&self, recorder: Arc<dyn Any + Send + Sync>) -> bool {
+        let mut place = lock(&self.recorder);
+        if place.is_some() {
+            return false;
+        }
+        *place = Some(recorder);
+        self.is_set.store(true, Ordering::Release);
+        true
+    }
+
+    pub fn clear(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        let mut place = lock(&self.recorder);
+        self.is_set.store(false, Ordering::Release);
+        place.take()
+    }
 }
 
 #[derive(Default)]
@@ -172,21 +221,21 @@ pub(super) struct Settling {
     pub(super) flush: Option<(Completion, u64)>,
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Users' code runs under none of these locks, and nothing else panics halfway through a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Launches after which the thread that launches settles those that have ended: then they are still in its caches, and so
 /// is the memory that the next ones are made of.
-pub(super) const LAUNCHES_A_SETTLE: u64 = 64;
+const LAUNCHES_A_SETTLE: u64 = 64;
 
 impl StreamQueue {
     pub fn new(device: &Arc<Inner>) -> Result<Arc<Self>, Error> {
         Self::of_kind(device, false)
     }
 
-    /// The queue of a graph's bodies.
+    /// The queue of what steps do.
     pub fn inner(device: &Arc<Inner>) -> Result<Arc<Self>, Error> {
         Self::of_kind(device, true)
     }
@@ -205,7 +254,7 @@ impl StreamQueue {
         let stream = Arc::new_cyclic(|this| Self {
             device: device.clone(),
             queue,
-            words,
+            words: Arc::new(words),
             pushing: Mutex::default(),
             state: Mutex::default(),
             done_by_host: AtomicU64::new(0),
@@ -223,10 +272,11 @@ impl StreamQueue {
             depends_on: Mutex::default(),
             this: this.clone(),
             is_inner,
-            capture: CaptureSlot::default(),
+            recorder: Recorder::default(),
         });
         let _ = late.set(Arc::downgrade(&stream));
-        device.core.reaper.add(&stream);
+        let tended: Weak<Self> = Arc::downgrade(&stream);
+        device.core.reaper.add(tended);
         Ok(stream)
     }
 
@@ -281,7 +331,7 @@ impl StreamQueue {
     }
 
     /// What the operation at `position` has to wait for of `before`, as the device or the host waits for it.
-    pub(super) fn not_awaited(
+    fn not_awaited(
         &self,
         pushing: &mut Pushing,
         position: u64,
@@ -319,8 +369,8 @@ impl StreamQueue {
         before.collect()
     }
 
-    /// Forgets what operations wait for that have ended. A replay's step depends on all that its bodies' queue ever gets, which
-    /// is over for this stream once the step has ended: that queue goes on with other replays.
+    /// Forgets what operations wait for that have ended. A step depends on all that its inner queue ever gets, which is
+    /// over for this stream once the step has ended: that queue goes on with others.
     pub(super) fn forget_ended(&self, depends_on: &mut VecDeque<(u64, Vec<Point>)>) {
         while depends_on.front().is_some_and(|(position, _)| self.has_reached(*position)) {
             depends_on.pop_front();
@@ -328,7 +378,7 @@ impl StreamQueue {
     }
 
     /// Adds operations whose positions were given out, and gives the device what it takes.
-    pub(super) fn give(&self, operations: impl IntoIterator<Item = Waiting>) {
+    fn give(&self, operations: impl IntoIterator<Item = Waiting>) {
         self.give_by(|state| {
             state.waiting.extend(operations);
             self.pump(state);
@@ -358,13 +408,59 @@ impl StreamQueue {
         self.reaper().note_work(is_left);
     }
 
+    /// Puts a unit on the stream: either all of it or nothing. `make` gets the last position and the last sequence that were
+    /// given out, makes the unit of those that follow, and does not fail once the unit is made.
+    pub fn push_unit<R>(&self, make: impl FnOnce(u64, u64) -> Result<(Unit, R), Error>) -> Result<R, Error> {
+        self.device.core.check_process()?;
+        let mut pushing = lock(&self.pushing);
+        self.check_open()?;
+        let last = pushing.position;
+        let (unit, made) = make(last, pushing.sequence)?;
+        let Unit { operations, sequence, hold, wanted, after, inner } = unit;
+        let end = operations.last().map_or(last, |(position, _)| *position) + 1;
+        // Nothing fails from here on: others may wait for the unit's end.
+        let requests: Vec<Request<'_>> = wanted.iter().map(Wanted::request).collect();
+        let own = self.point(end);
+        let mut waits = match requests.is_empty() {
+            true => Vec::new(),
+            false => self.device.core.order.enter(&own, &requests),
+        };
+        waits.extend(after.filter(|after| !after.is_of(&own.timeline)));
+        (pushing.position, pushing.sequence) = (end, sequence);
+        let operations: Vec<Waiting> = operations
+            .into_iter()
+            .chain([(end, Operation::UnitEnd(hold))])
+            .map(|(position, operation)| {
+                let points = std::mem::take(&mut waits);
+                let before = self.not_awaited(&mut pushing, position, points, operation.is_of_host());
+                Waiting { position, before, operation }
+            })
+            .collect();
+        if let Some(inner) = inner {
+            // A thread that work of the inner queue waits for must not wait for the stream.
+            let steps = operations.iter().filter(|waiting| waiting.operation.is_of_host());
+            let mut depends_on = lock(&self.depends_on);
+            depends_on.extend(steps.map(|waiting| (waiting.position, vec![inner.point(u64::MAX)])));
+        }
+        self.give(operations);
+        drop(pushing);
+        if end / LAUNCHES_A_SETTLE > (last + 1) / LAUNCHES_A_SETTLE {
+            self.settle(u64::MAX, Patience::None);
+        }
+        Ok(made)
+    }
+
     /// The sequence that the next launch will have, of a queue that one thread uses.
     pub fn next_sequence(&self) -> u64 {
         lock(&self.pushing).sequence + 1
     }
 
+    pub fn this(&self) -> Weak<Self> {
+        self.this.clone()
+    }
+
     /// The words that the stream shares with its launches.
-    pub fn words(&self) -> &StreamWord {
+    pub fn words(&self) -> &Arc<StreamWords> {
         &self.words
     }
 
@@ -379,32 +475,32 @@ impl StreamQueue {
         self: &Arc<Self>,
         kernel: Arc<str>,
         parts: Box<Parts>,
-        begin: impl FnOnce(&mut Parameters, u64, &StreamWord) -> Result<LaunchId, Error>,
+        begin: impl FnOnce(&mut Parameters, u64, &StreamWords) -> Result<LaunchId, Error>,
     ) -> Result<Launch, Error> {
-        self.launch_node(kernel, None, parts, begin)
+        self.launch_for(kernel, None, parts, begin)
     }
 
-    /// Puts a launch on the stream that is a node of a graph's body.
-    pub fn launch_node(
+    /// Puts a launch on the stream that is a part of something larger.
+    pub fn launch_for(
         self: &Arc<Self>,
         kernel: Arc<str>,
-        node: Option<NodeOrigin>,
+        owner: Option<Arc<dyn Owner>>,
         mut parts: Box<Parts>,
-        begin: impl FnOnce(&mut Parameters, u64, &StreamWord) -> Result<LaunchId, Error>,
+        begin: impl FnOnce(&mut Parameters, u64, &StreamWords) -> Result<LaunchId, Error>,
     ) -> Result<Launch, Error> {
         self.device.core.check_process()?;
         let mut pushing = lock(&self.pushing);
         self.check_open()?;
         let sequence = pushing.sequence + 1;
         let id = begin(&mut parts.parameters, sequence, &self.words)?;
-        if let Some(node) = &node {
-            self.device.origins.enter(id, OriginOf::Node(node.clone()));
+        if let Some(owner) = &owner {
+            self.device.owners.enter(id, owner.clone());
         }
         pushing.sequence = sequence;
         let position = pushing.position + 1;
         let is_foreign = parts.runs_to_end;
         let new = LaunchState::new(kernel, id, sequence, position);
-        let state = LaunchState { is_foreign, node, ..new }.shared(parts.spare_state.take());
+        let state = LaunchState { is_foreign, owner, ..new }.shared(parts.spare_state.take());
         let dispatched = Dispatched { parts, state: state.clone() };
         self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         drop(pushing);
@@ -448,12 +544,7 @@ impl StreamQueue {
         self.note_change();
     }
 
-    pub(super) fn reaper(&self) -> &Arc<super::Reaper> {
+    pub(super) fn reaper(&self) -> &Arc<Reaper> {
         &self.device.core.reaper
-    }
-
-    /// Says whether the queue calls when it has got on.
-    pub fn calls_progress(&self) -> bool {
-        self.queue.calls_progress()
     }
 }

@@ -3,10 +3,9 @@
 use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::{Dispatched, Kept, Listed};
 use super::queue::{InFlight, Settling, State, StreamQueue, lock};
-use crate::device::error::LaunchFailure;
-use crate::device::graph::NodeFailure;
+use crate::device::error::{LaunchFailure, NodeFailure};
 use crate::device::waiting;
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
 use hostcall_server::services::Report;
 use hostcall_server::{CancelReason, LaunchSet};
@@ -38,7 +37,7 @@ pub(super) enum Patience {
 impl StreamQueue {
     /// Does what follows from what has ended up to a position: takes posts, notes how launches ended, drops what they kept.
     /// Returns launches whose posts handlers have still, if the position is not settled for that alone.
-    pub(super) fn settle(&self, upto: u64, patience: Patience) -> Option<LaunchRun> {
+    pub(super) fn settle(&self, upto: u64, patience: Patience) -> Option<LaunchIds> {
         if self.settled.load(Ordering::Acquire) >= self.reached().min(lock(&self.state).submitted).min(upto) {
             return None;
         }
@@ -72,12 +71,12 @@ impl StreamQueue {
 
     /// Takes off what has ended up to `reached` and is over, and notes how it ended. Returns it, and the launches whose posts
     /// keep the rest from being over.
-    fn take_ended(&self, settling: &mut Settling, reached: u64) -> (Vec<Vec<InFlight>>, Option<LaunchRun>) {
+    fn take_ended(&self, settling: &mut Settling, reached: u64) -> (Vec<Vec<InFlight>>, Option<LaunchIds>) {
         let mut all = Vec::new();
         loop {
             let is_over = |flying: &&InFlight| {
                 flying.position <= reached
-                    && flying.launches().is_none_or(|launches| self.device.server.is_settled(launches))
+                    && flying.launches().is_none_or(|launches| self.device.server.has_handled_posts(launches))
             };
             // Many at a time, since whoever pushes needs the lock too.
             let mut state = lock(&self.state);
@@ -135,12 +134,8 @@ impl StreamQueue {
                     spare.push(parts);
                 }
                 // Whoever has a plan last drops what it keeps of the user's.
-                Kept::List(list) => {
-                    values.extend(Arc::into_inner(list.row.plan).map(|plan| Box::new(plan) as Box<_>));
-                }
-                Kept::ReplayEnd(hold) => {
-                    values.extend(hold.release().map(|plan| Box::new(plan) as Box<_>));
-                }
+                Kept::List(list) => values.extend(list.owner.release()),
+                Kept::UnitEnd(hold) => values.extend(hold.release()),
                 Kept::Function(function) => values.push(Box::new(function)),
                 Kept::Step { run: Some(run), .. } => values.push(Box::new(run)),
                 Kept::Step { run: None, .. } | Kept::Transfer(_) | Kept::Event | Kept::Nothing => {}
@@ -197,7 +192,7 @@ impl StreamQueue {
                     Kept::List(list) if list.first.sequence <= last_posted => flying.launches(),
                     _ => None,
                 });
-                launches.flat_map(LaunchRun::ids).collect()
+                launches.flat_map(LaunchIds::ids).collect()
             };
             settling.flush = Some((self.device.server.begin_flush(posting), reached));
         }
@@ -263,8 +258,8 @@ impl StreamQueue {
             let cancelled = launch.cancelled.get().copied().filter(|_| self.dead.get().is_none());
             return self.judge(launch.clone(), Report::default(), cancelled, running);
         }
-        if launch.node.is_some() {
-            device.origins.leave(id);
+        if launch.owner.is_some() {
+            device.owners.leave(id);
         }
         let report = device.builtins.reports().take(id);
         let cancelled = cancelled.binary_search_by_key(&id, |(of, _)| *of).ok().map(|at| cancelled[at].1);
@@ -291,7 +286,7 @@ impl StreamQueue {
         let mut of_note = device.builtins.reports().reporting(launches);
         of_note.extend(device.server.faulted(launches));
         let mut cancelled = device.server.end_all(launches.into());
-        device.origins.leave(launches);
+        device.owners.leave(launches);
         let has_run = running.is_empty()
             && cancelled.iter().any(|(_, why)| why.is_of_host())
             && *list.sequences().end() < **interrupted;
@@ -367,8 +362,8 @@ impl StreamQueue {
         let ended = running.and_then(|running| running.outcome()).unwrap_or_default();
         if ended.forced_lanes > 0 {
             launch.forced_lanes.store(ended.forced_lanes, Ordering::Relaxed);
-            if let Some(node) = &launch.node {
-                node.replay.keep();
+            if let Some(owner) = &launch.owner {
+                owner.keep();
             }
         }
         let failure = ended.failure;
@@ -425,8 +420,8 @@ impl StreamQueue {
             queue.stops.add(launch.sequence);
         }
         if let Err(failure) = outcome {
-            let error = match &launch.node {
-                Some(node) => node.fail(NodeFailure::Launch(failure.clone())),
+            let error = match &launch.owner {
+                Some(owner) => owner.fail(NodeFailure::Launch(failure.clone())),
                 None => launch.error(failure),
             };
             // Who was told why the stream stopped knows of those that were skipped therefore.

@@ -1,4 +1,4 @@
-//! Steps: what the host does in the middle of a graph's replay, while the replay's stream waits.
+//! Steps: what the host does in the middle of a unit of operations, while the unit's stream waits.
 
 use super::launched::LaunchState;
 use super::queue::StreamQueue;
@@ -6,10 +6,10 @@ use crate::device::error::Error;
 use hostcall_server::CancelReason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a step does. It gives the failure that its replay has noted.
+/// What a step does. It gives the failure that its owner has noted.
 pub(crate) type RunStep = Box<dyn FnOnce(&StepControl) -> Result<(), Error> + Send>;
 
-/// A step of a replay. Like a launch it has a sequence, from which on nothing of the stream begins if it fails.
+/// A step of a unit. Like a launch it has a sequence, from which on nothing of the stream begins if it fails.
 pub(crate) struct Step {
     pub state: Arc<LaunchState>,
     /// The queue that its bodies run on, if it has any.

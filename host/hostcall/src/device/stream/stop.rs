@@ -3,17 +3,14 @@
 use super::launched::LaunchState;
 use super::operation::{Kept, Operation};
 use super::queue::{InFlight, StreamQueue, Waiting, lock};
-use super::reaper::Limited;
-use crate::device::DeviceKind;
 use crate::device::error::LaunchFailure;
-use crate::device::graph::ReplayState;
-use crate::device::uses::Point;
+use crate::device::reaper::{Limited, Tended as _};
 use hostcall_abi::launch::LaunchId;
-use hostcall_seam::Running;
+use hostcall_seam::{DeviceKind, Running};
 use hostcall_server::CancelReason;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a launch that is to be ended is looked at first. A device that has to be asked needs some microseconds, and no
@@ -145,49 +142,25 @@ impl StreamQueue {
     fn has_ended(&self, flying: &InFlight, reached: u64) -> bool {
         let has_ended = flying.position <= reached
             || !flying.running.is_empty() && flying.running.iter().all(has_ended_well);
-        has_ended && flying.launches().is_none_or(|launches| self.device.server.is_settled(launches))
+        has_ended && flying.launches().is_none_or(|launches| self.device.server.has_handled_posts(launches))
     }
 
-    /// Cancels a replay, unless it has ended.
-    pub fn cancel_replay(&self, replay: &ReplayState, why: CancelReason) {
-        if self.settled.load(Ordering::Acquire) < replay.position {
-            self.cancel_between(replay.sequences.clone(), why);
+    /// Cancels a unit whose end has this position and whose launches have these sequences, unless it has ended.
+    pub fn cancel_unit(&self, end: u64, sequences: RangeInclusive<u64>, why: CancelReason) {
+        if self.settled.load(Ordering::Acquire) < end {
+            self.cancel_between(sequences, why);
         }
-    }
-
-    /// Cancels a replay when a time has come.
-    pub fn limit_replay(&self, replay: &Arc<ReplayState>, deadline: Instant) {
-        let stream = self.this.upgrade().expect("it is borrowed");
-        self.reaper().limit(deadline, &stream, Limited::Replay(replay.clone()));
     }
 
     /// Cancels a launch when a time has come.
     pub fn limit(&self, launch: &Arc<LaunchState>, deadline: Instant) {
-        let stream = self.this.upgrade().expect("it is borrowed");
-        self.reaper().limit(deadline, &stream, Limited::Launch(launch.clone()));
+        let limit = LaunchLimit { stream: self.this.clone(), launch: launch.clone() };
+        self.reaper().limit(deadline, limit);
     }
 
-    /// Lets no launch from `sequence` on begin on the device.
-    pub fn stop_from(&self, sequence: u64) {
-        self.words.stop_from(sequence);
-    }
-
-    /// Returns the kernel and the point of a launch that is with the device, if it is this stream's.
-    pub fn find(&self, id: LaunchId) -> Option<(String, Point)> {
-        let state = lock(&self.state);
-        let found = state.in_flight.iter().find_map(|flying| match &flying.kept {
-            Kept::Launch(launch) if launch.state.id == id => {
-                Some((launch.state.kernel.to_string(), flying.position))
-            }
-            Kept::List(list) => {
-                let place = list.launches.place_of(id)?;
-                Some((list.launch(place).kernel.to_string(), flying.position))
-            }
-            _ => None,
-        });
-        drop(state);
-        let (kernel, position) = found?;
-        Some((kernel, self.point(position)))
+    /// Ends something of the stream when a time has come.
+    pub fn limit_by(&self, deadline: Instant, what: impl Limited + 'static) {
+        self.reaper().limit(deadline, what);
     }
 
     /// Says which launch the stream is at: the first with the device that has not ended.
@@ -200,5 +173,23 @@ impl StreamQueue {
         })?;
         let (id, kernel) = (launch.id, &launch.kernel);
         Some(if id == LaunchId::NONE { format!("{kernel}") } else { format!("launch {id} of {kernel}") })
+    }
+}
+
+/// A launch with a time limit.
+struct LaunchLimit {
+    stream: Weak<StreamQueue>,
+    launch: Arc<LaunchState>,
+}
+
+impl Limited for LaunchLimit {
+    fn is_over(&self) -> bool {
+        self.launch.outcome.get().is_some()
+    }
+
+    fn end(&self) {
+        if let Some(stream) = self.stream.upgrade() {
+            stream.cancel(&self.launch, CancelReason::TimedOut);
+        }
     }
 }

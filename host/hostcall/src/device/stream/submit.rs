@@ -4,12 +4,11 @@
 //! need is `#[cold]` or `#[inline(never)]` here, and the code that they do need fits in fewer of the caches' lines.
 #![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
-use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer};
+use super::operation::{Before, Kept, Listed, Operation, Parts};
 use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting, lock};
-use super::settle::Patience;
 use super::step::{Step, StepControl};
-use crate::device::error::{Error, LaunchFailure, message_of};
-use crate::device::graph::{ListedRow, NodeFailure};
+use crate::device::error::{Error, LaunchFailure, NodeFailure, message_of};
+use crate::device::transfer::Transfer;
 use crate::device::uses::Dependent;
 use crate::device::waiting;
 use hostcall_abi::launch::LaunchId;
@@ -183,7 +182,7 @@ impl StreamQueue {
             Operation::Launch(launch) => Kept::Launch(launch),
             Operation::List(list) => Kept::List(list),
             Operation::Transfer(transfer) => Kept::Transfer(transfer),
-            Operation::ReplayEnd(hold) => Kept::ReplayEnd(hold),
+            Operation::UnitEnd(hold) => Kept::UnitEnd(hold),
             Operation::Record(_) => Kept::Event,
             Operation::HostFunction(_) | Operation::Step(_) | Operation::Wait => Kept::Nothing,
         };
@@ -204,13 +203,13 @@ impl StreamQueue {
         match kept {
             _ if let Some(launch) = launch => {
                 launch.outcome.fail(LaunchFailure::NotStarted(error.clone()));
-                // What follows in a replay is not given to the device any more.
-                if launch.node.is_some() {
+                // What follows in a unit is not given to the device any more.
+                if launch.owner.is_some() {
                     state.stops.add(launch.sequence);
                 }
             }
-            Kept::Transfer(transfer) if let Some(node) = &transfer.node => {
-                let failed = node.origin.fail(NodeFailure::Device(error.clone()));
+            Kept::Transfer(transfer) if let Some(node) = &transfer.owner => {
+                let failed = node.owner.fail(NodeFailure::Device(error.clone()));
                 state.failed.get_or_insert(failed);
                 state.stops.add(node.next);
                 state.ended = state.ended.max(node.next);
@@ -291,16 +290,17 @@ impl StreamQueue {
         let queue = &self.queue;
         match operation {
             Operation::List(listed) => {
-                let Listed { row: ListedRow { list, .. }, launches, first, .. } = &**listed;
+                let Listed { list, words, launches, first, .. } = &**listed;
                 let dispatch = ListDispatch {
-                    list: &list.kernels,
-                    words: list.words(),
+                    list,
+                    words: *words,
                     values: [first.sequence, first.id.to_bits().into()],
                     first_token: first.id.to_bits().into(),
                     hooks: &self.device.hooks,
                 };
-                // SAFETY: `Row::make` gave the parameters that the kernels take; what they refer to is kept by PLAN until the
-                // operation is settled. The list is this stream's, and replays of its instance follow each other.
+                // SAFETY: whoever made the list gave the parameters that the kernels take; what they refer to is kept by PLAN until the
+                // operation is settled. The list is this stream's, and its dispatches follow each
+                // other.
                 running.extend(unsafe { queue.dispatch_list(&dispatch) }?);
                 for ((id, sequence), running) in launches.ids().zip(first.sequence..).zip(&*running) {
                     self.note_running(id, sequence, running);
@@ -329,7 +329,7 @@ impl StreamQueue {
             Operation::Launch(_)
             | Operation::HostFunction(_)
             | Operation::Step(_)
-            | Operation::ReplayEnd(_)
+            | Operation::UnitEnd(_)
             | Operation::Wait => Ok(()),
         }
     }
@@ -337,7 +337,7 @@ impl StreamQueue {
     /// Notes that a launch is with a device that can end it.
     #[inline(never)]
     fn note_running(&self, id: LaunchId, sequence: u64, running: &Arc<dyn Running>) {
-        let cancelled = self.device.note_running(id, running, self.this.clone(), sequence);
+        let cancelled = self.device.note_running(id, running, &self.words, sequence);
         // Not here: it takes many locks.
         if let Some(why) = cancelled {
             let device = self.device.clone();
@@ -374,7 +374,7 @@ impl StreamQueue {
             Operation::Launch(launch) => Kept::Launch(launch),
             Operation::List(list) => Kept::List(list),
             Operation::Step(step) => Kept::Step { state: step.state, run: Some(step.run) },
-            Operation::ReplayEnd(hold) => Kept::ReplayEnd(hold),
+            Operation::UnitEnd(hold) => Kept::UnitEnd(hold),
             Operation::Transfer(transfer) => Kept::Transfer(transfer),
             // A user's value: dropped when it is settled, under no lock.
             Operation::HostFunction(function) => Kept::Function(function),
@@ -467,21 +467,6 @@ impl StreamQueue {
         None
     }
 
-    /// For the reaper: submits what can be, looks how far the device has come, and settles what has ended.
-    pub fn tend(&self) -> Tended {
-        let mut state = lock(&self.state);
-        self.pump(&mut state);
-        self.signal(&mut state);
-        let waiting = !state.waiting.is_empty() || state.in_host_function;
-        let (in_flight, counted) = (!state.in_flight.is_empty(), state.counted);
-        drop(state);
-        if in_flight {
-            self.queue.poll(counted + 1);
-        }
-        self.settle(u64::MAX, Patience::Short);
-        Tended { waiting, in_flight }
-    }
-
     /// Asks for a signal of a position, so that it is seen when it has ended. Returns whether the caller has to ask again until
     /// then.
     pub(super) fn want(&self, position: u64) -> bool {
@@ -498,14 +483,6 @@ impl StreamQueue {
         self.queue.poll(position)
     }
 
-    /// Asks the device whether it failed.
-    pub fn check(&self) {
-        if let Err(error) = self.queue.check() {
-            self.note_error(error);
-            self.progressed();
-        }
-    }
-
     /// Notes what the device answered. After a final fault nothing that is with it goes on; what else it may be is tried
     /// again.
     pub(super) fn note_error(&self, error: BackendError) {
@@ -513,10 +490,4 @@ impl StreamQueue {
             let _ = self.dead.set(error);
         }
     }
-}
-
-/// What a stream has left to do.
-pub(crate) struct Tended {
-    pub waiting: bool,
-    pub in_flight: bool,
 }

@@ -1,7 +1,11 @@
-//! A stream as other streams and buffers see it.
+//! A stream as other streams, buffers and the reaper see it.
 
+use super::operation::Kept;
 use super::queue::{StreamQueue, lock};
+use super::settle::Patience;
+use crate::device::reaper::{Left, Tended};
 use crate::device::uses::{Dependent, Point, Timeline};
+use hostcall_abi::launch::LaunchId;
 use hostcall_seam::{BackendError, Queue};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -73,5 +77,54 @@ impl Timeline for StreamQueue {
             before.flat_map(|(_, points)| points.iter().cloned()).collect()
         };
         points.iter().any(|point| !point.is_reached() && point.depends_on(other, seen))
+    }
+}
+
+impl Tended for StreamQueue {
+    fn tend(&self) -> Left {
+        let mut state = lock(&self.state);
+        self.pump(&mut state);
+        self.signal(&mut state);
+        let waiting = !state.waiting.is_empty() || state.in_host_function;
+        let (in_flight, counted) = (!state.in_flight.is_empty(), state.counted);
+        drop(state);
+        if in_flight {
+            self.queue.poll(counted + 1);
+        }
+        self.settle(u64::MAX, Patience::Short);
+        Left { waiting, in_flight }
+    }
+
+    fn calls_progress(&self) -> bool {
+        self.queue.calls_progress()
+    }
+
+    fn check(&self) {
+        if let Err(error) = self.queue.check() {
+            self.note_error(error);
+            self.progressed();
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.waiting.is_empty() && state.in_flight.is_empty() && !state.in_host_function
+    }
+
+    fn find(&self, id: LaunchId) -> Option<(String, Point)> {
+        let state = lock(&self.state);
+        let found = state.in_flight.iter().find_map(|flying| match &flying.kept {
+            Kept::Launch(launch) if launch.state.id == id => {
+                Some((launch.state.kernel.to_string(), flying.position))
+            }
+            Kept::List(list) => {
+                let place = list.launches.place_of(id)?;
+                Some((list.launch(place).kernel.to_string(), flying.position))
+            }
+            _ => None,
+        });
+        drop(state);
+        let (kernel, position) = found?;
+        Some((kernel, self.point(position)))
     }
 }

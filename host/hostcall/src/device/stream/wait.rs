@@ -4,6 +4,7 @@ use super::queue::{StreamQueue, lock};
 use super::settle::Patience;
 use super::stops::Told;
 use crate::device::error::Error;
+use crate::device::reaper::Tended as _;
 use crate::device::waiting::{self, Waits};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -91,7 +92,7 @@ impl StreamQueue {
                 self.reaper().wake();
             }
             if let (Some(launches), None) = (posting, deadline) {
-                self.device.server.settle(launches);
+                self.device.server.wait_for_posts(launches);
                 continue;
             }
             if self.queue.calls_progress() || has_ended {
@@ -204,11 +205,5 @@ impl StreamQueue {
             true => Err(Error::Closed),
             false => Ok(()),
         }
-    }
-
-    /// Says whether the stream has nothing left to do.
-    pub fn is_idle(&self) -> bool {
-        let state = lock(&self.state);
-        state.waiting.is_empty() && state.in_flight.is_empty() && !state.in_host_function
     }
 }

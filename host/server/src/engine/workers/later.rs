@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// A function that a thread runs for a future.
-struct Once<F, T>(Mutex<Running<F, T>>);
+struct Once<F, T>(Mutex<State<F, T>>);
 
-struct Running<F, T> {
+struct State<F, T> {
     run: Option<F>,
     result: Option<Result<T, Panicked>>,
     waker: Option<Waker>,
@@ -67,7 +67,7 @@ impl<F, T> Drop for Later<F, T> {
 impl Pool {
     /// Runs a function on a thread of the pool.
     pub fn run<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(&self, run: F) -> Later<F, T> {
-        let running = Running { run: Some(run), result: None, waker: None, unwanted: false };
+        let running = State { run: Some(run), result: None, waker: None, unwanted: false };
         let once = Arc::new(Once(Mutex::new(running)));
         self.submit(once.clone(), 1);
         Later(once)

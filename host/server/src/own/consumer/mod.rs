@@ -131,8 +131,8 @@ impl<'s> Consumer<'s> {
 
     /// Serves until the server stops; then answers what has rung.
     pub fn run(mut self) {
-        let (attention, spin) = (&self.shared.consumers[self.index], self.shared.spin);
-        polling::run(&mut self, attention, spin);
+        let attention = &self.shared.consumers[self.index];
+        polling::run(&mut self, attention);
     }
 
     /// Looks at so many cold lines in turn.
@@ -340,7 +340,7 @@ impl<'s> Consumer<'s> {
     fn obey(&mut self, command: Command) {
         let own = self.scanner.slots();
         match command {
-            Command::Settle(done) => _ = done.send(()),
+            Command::Nothing(done) => _ = done.send(()),
             Command::Flush(launches, done) => {
                 for line in 0..self.scanner.lines() {
                     self.look_at_bells(line as u32);

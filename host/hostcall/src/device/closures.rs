@@ -1,64 +1,20 @@
 //! Closures that kernels get as arguments.
 
-use crate::device::{Device, Error, IntoArg, Packer, Sealed};
-use crate::server::{Handler, RegisterError, Server};
+use super::arguments::{IntoArg, Packer, Sealed};
+use super::closure_table::Closures;
+use super::error::{Error, HostcallState, NotContinuous};
+use super::inner::Device;
 use hostcall_abi::schema;
-use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
-use hostcall_device::__private::HOSTCALL_METHOD;
 use hostcall_device::HostcallRef;
-use hostcall_service::{Reply, Request, Service};
-use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use hostcall_server::RegisterError;
+use hostcall_service::Reply;
+use parking_lot::Mutex;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Which calls a [`Hostcall`] takes.
-///
-/// | state | a kernel's call | [`Hostcall::non_continuous`] | [`Hostcall::finish`] |
-/// |---|---|---|---|
-/// | `Once` | runs; then `Finished` | refused | `Finished` |
-/// | `Continuous` | runs | `LastCall` | `Finished` |
-/// | `LastCall` | runs; then `Finished` | refused | `Finished` |
-/// | `Finished` | ends with [`CallError::NoSuchService`] | refused | stays |
-///
-/// [`Hostcall::once`] makes a closure in the state `Once`, and [`Hostcall::continuous`] one in the state `Continuous`.
-/// No step leads out of `Finished`. A call takes its step when it begins, so that two calls never both are the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostcallState {
-    /// The closure takes one call.
-    Once,
-    /// The closure takes calls.
-    Continuous,
-    /// The closure takes one more call.
-    LastCall,
-    /// The closure takes no more calls.
-    Finished,
-}
-
-impl HostcallState {
-    /// Returns the state after a call, or `None` when the call is refused.
-    fn after_call(self) -> Option<Self> {
-        match self {
-            HostcallState::Once | HostcallState::LastCall => Some(HostcallState::Finished),
-            HostcallState::Continuous => Some(HostcallState::Continuous),
-            HostcallState::Finished => None,
-        }
-    }
-}
-
-/// [`Hostcall::non_continuous`] was called on a closure that is not continuous.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "only a continuous closure can be told that its next call is the last; this one's state is {state:?}"
-)]
-pub struct NotContinuous {
-    /// The closure's state, which stays as it is.
-    pub state: HostcallState,
-}
 
 /// A closure that kernels call. A kernel has a parameter of the type [`HostcallRef`] for it.
 ///
@@ -107,36 +63,6 @@ impl Drop for Registered {
     }
 }
 
-/// What a closure does with the words of a call and where its reply goes.
-type Run = dyn Fn(&[u64], &mut dyn Reply) -> Result<(), CallError> + Send + Sync;
-
-/// The closures of a device by id: the one service that all their calls go to.
-#[derive(Clone, Default)]
-pub(crate) struct Closures {
-    table: Arc<RwLock<HashMap<u64, Arc<Run>>>>,
-}
-
-impl Closures {
-    /// Makes the table of a device and registers its service.
-    pub(crate) fn register(server: &Server) -> Result<Self, RegisterError> {
-        let closures = Self::default();
-        server.register(Handler::blocking(closures.clone()))?;
-        Ok(closures)
-    }
-}
-
-impl Service for Closures {
-    fn methods(&self) -> &[Method] {
-        &[HOSTCALL_METHOD]
-    }
-
-    fn call(&self, _method: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
-        let (id, arguments) = request.words.split_first().ok_or(CallError::Malformed)?;
-        let run = self.table.read().get(id).cloned().ok_or(CallError::NoSuchService)?;
-        run(arguments, reply)
-    }
-}
-
 impl Registered {
     /// Enters a closure. `read` makes a call's words arguments, which are `None` for a call that is none, and `answer` writes
     /// the words of its result, of which there are so many.
@@ -166,7 +92,7 @@ impl Registered {
                 Ok(())
             }
         };
-        let closures = device.closures()?;
+        let closures = device.inner.closures()?;
         closures.table.write().insert(id, Arc::new(run));
         Ok(Arc::new(Self { id, state, closures }))
     }
@@ -363,6 +289,7 @@ impl fmt::Debug for UntypedHostcall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hostcall_service::{Request, Service};
 
     struct Words(Vec<u64>);
 
@@ -386,7 +313,7 @@ mod tests {
         use HostcallState::{Continuous, Finished, LastCall, Once};
         let device = Device::open("cpu").unwrap();
         let add = |x: u64| x + 1;
-        let closures = device.closures().unwrap();
+        let closures = device.inner.closures().unwrap();
         let refused = |state| Err(NotContinuous { state });
 
         let once = Hostcall::once(&device, add).unwrap();
@@ -418,7 +345,7 @@ mod tests {
     #[test]
     fn closures_without_types_get_values_of_their_types_alone() {
         let device = Device::open("cpu").unwrap();
-        let closures = device.closures().unwrap();
+        let closures = device.inner.closures().unwrap();
         let arguments = WireType::tuple(&[WireType::of::<bool>(), WireType::of::<u8>()]);
         let add = |words: &[u64], result: &mut [u64]| result[0] = words[0] + words[1];
         let closure =
@@ -440,7 +367,7 @@ mod tests {
         let kept = first.registered.clone();
         drop(first);
         let _second = Hostcall::continuous(&device, |x: u64| x + 1).unwrap();
-        let closures = device.closures().unwrap();
+        let closures = device.inner.closures().unwrap();
         assert_eq!(call(&closures, &[id, 7]), Ok(vec![7]), "a launch keeps it");
         drop(kept);
         assert_eq!(call(&closures, &[id, 7]), Err(CallError::NoSuchService));
@@ -454,7 +381,7 @@ mod tests {
         let device = Device::open("cpu").unwrap();
         let closures: Vec<_> =
             (0..100_000u64).map(|i| Hostcall::once(&device, move |x: u64| x + i).unwrap()).collect();
-        let table = device.closures().unwrap();
+        let table = device.inner.closures().unwrap();
         assert_eq!(call(&table, &[closures[99_999].registered.id, 1]), Ok(vec![100_000]));
         drop(closures);
         assert!(table.table.read().is_empty());

@@ -1,21 +1,50 @@
-//! A device's reaper: a thread that submits what its streams hold back, settles what nobody waits for, and ends launches
-//! whose time is up; and the threads of host functions, which also drop users' values that the reaper settles.
+//! A device's reaper: a thread that looks after its streams. It submits what they hold back, settles what nobody waits for, and
+//! ends what has a time limit. And the threads of host functions, on which users' values are dropped too.
 
-use super::functions::{Function, Functions};
-use super::launched::LaunchState;
-use super::queue::StreamQueue;
-use super::sleep::Sleep;
-use super::submit::Tended;
-use crate::device::Error;
-use crate::device::graph::ReplayState;
+mod functions;
+mod sleep;
+
+use super::error::Error;
+use super::uses::Point;
+use functions::{Function, Functions};
+use hostcall_abi::launch::LaunchId;
 use hostcall_seam::Backend;
-use hostcall_server::CancelReason;
+use sleep::Sleep;
+use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// What a reaper looks after: a stream.
+pub(crate) trait Tended: Any + Send + Sync {
+    /// Submits what can be, looks how far the device has come, and settles what has ended. Returns what is left to do.
+    fn tend(&self) -> Left;
+    /// Says whether the device tells when it has got on.
+    fn calls_progress(&self) -> bool;
+    /// Asks the device whether it failed.
+    fn check(&self);
+    /// Says whether nothing is left to do.
+    fn is_idle(&self) -> bool;
+    /// Returns the kernel and the point of a launch that is with the device, if it is one of its.
+    fn find(&self, launch: LaunchId) -> Option<(String, Point)>;
+}
+
+/// What a stream has left to do.
+pub(crate) struct Left {
+    pub waiting: bool,
+    pub in_flight: bool,
+}
+
+/// Something that has a time limit.
+pub(crate) trait Limited: Send {
+    /// Says whether it has ended in time.
+    fn is_over(&self) -> bool;
+    /// Ends it, since its time is up.
+    fn end(&self);
+}
 
 /// The pause between looks while operations wait for room on the device: short beside the time that it takes to do
 /// those that it has.
@@ -30,28 +59,11 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// Looks without anything to do after which the thread sleeps until there is something.
 const LOOKS_BEFORE_SLEEP: u32 = 50;
 
-/// A launch or a replay with a time limit.
+/// When something is to be ended.
 struct Limit {
     deadline: Instant,
     number: u64,
-    stream: Weak<StreamQueue>,
-    what: Limited,
-}
-
-/// What has a time limit.
-pub(super) enum Limited {
-    Launch(Arc<LaunchState>),
-    Replay(Arc<ReplayState>),
-}
-
-impl Limit {
-    /// Says whether it has ended in time.
-    fn is_over(&self) -> bool {
-        match &self.what {
-            Limited::Launch(launch) => launch.outcome.get().is_some(),
-            Limited::Replay(replay) => replay.is_over(),
-        }
-    }
+    what: Box<dyn Limited>,
 }
 
 impl PartialEq for Limit {
@@ -89,9 +101,9 @@ pub(crate) struct Reaper {
     backend: Arc<dyn Backend>,
     /// Operations that are with the device, of all streams.
     pub with_device: AtomicU64,
-    streams: Mutex<Vec<Weak<StreamQueue>>>,
+    streams: Mutex<Vec<Weak<dyn Tended>>>,
     /// Streams without an owner that have something left to do.
-    orphans: Mutex<Vec<Arc<StreamQueue>>>,
+    orphans: Mutex<Vec<Arc<dyn Tended>>>,
     state: Mutex<State>,
     sleep: Sleep,
     functions: Functions,
@@ -144,19 +156,24 @@ impl Reaper {
         }
     }
 
-    pub fn add(&self, stream: &Arc<StreamQueue>) {
-        lock(&self.streams).push(Arc::downgrade(stream));
+    pub fn add(&self, stream: Weak<dyn Tended>) {
+        lock(&self.streams).push(stream);
     }
 
     /// Keeps a stream until it has nothing left to do.
-    pub fn adopt(&self, stream: Arc<StreamQueue>) {
+    pub fn adopt(&self, stream: Arc<dyn Tended>) {
         lock(&self.orphans).push(stream);
         self.wake();
     }
 
     /// The streams that somebody has.
-    pub fn streams(&self) -> Vec<Arc<StreamQueue>> {
+    pub fn streams(&self) -> Vec<Arc<dyn Tended>> {
         lock(&self.streams).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns the kernel and the point of a launch that is with the device.
+    pub fn find(&self, launch: LaunchId) -> Option<(String, Point)> {
+        self.streams().iter().find_map(|stream| stream.find(launch))
     }
 
     /// Notes that something was submitted, and whether something was held back.
@@ -169,17 +186,17 @@ impl Reaper {
         self.sleep.wake();
     }
 
-    /// Cancels a launch or a replay when `deadline` has come.
-    pub(super) fn limit(&self, deadline: Instant, stream: &Arc<StreamQueue>, what: Limited) {
+    /// Ends something when `deadline` has come.
+    pub fn limit(&self, deadline: Instant, what: impl Limited + 'static) {
         let mut state = lock(&self.state);
         let number = state.next_limit;
         state.next_limit += 1;
-        // Those of launches that have ended go when there are twice as many as were left the last time.
+        // Those of what has ended go when there are twice as many as were left the last time.
         if state.limits.len() >= 2 * state.limits_left + 64 {
-            state.limits.retain(|Reverse(limit)| !limit.is_over());
+            state.limits.retain(|Reverse(limit)| !limit.what.is_over());
             state.limits_left = state.limits.len();
         }
-        state.limits.push(Reverse(Limit { deadline, number, stream: Arc::downgrade(stream), what }));
+        state.limits.push(Reverse(Limit { deadline, number, what: Box::new(what) }));
         drop(state);
         self.wake();
     }
@@ -203,7 +220,7 @@ impl Reaper {
             let (mut feeding, mut busy) = (false, false);
             let check = checked.elapsed() > CHECK_EVERY;
             for stream in &streams {
-                let Tended { waiting, in_flight } = stream.tend();
+                let Left { waiting, in_flight } = stream.tend();
                 busy |= waiting || in_flight;
                 if !stream.calls_progress() {
                     feeding |= waiting;
@@ -247,19 +264,14 @@ impl Reaper {
         }
     }
 
-    /// Cancels the launches whose time is up.
+    /// Ends what has no time left.
     fn end_limited(&self) {
         loop {
             let mut state = lock(&self.state);
             let is_due = state.limits.peek().is_some_and(|Reverse(limit)| limit.deadline <= Instant::now());
             let Some(Reverse(limit)) = (if is_due { state.limits.pop() } else { None }) else { return };
             drop(state);
-            if let Some(stream) = limit.stream.upgrade() {
-                match &limit.what {
-                    Limited::Launch(launch) => stream.cancel(launch, CancelReason::TimedOut),
-                    Limited::Replay(replay) => stream.cancel_replay(replay, CancelReason::TimedOut),
-                }
-            }
+            limit.what.end();
         }
     }
 

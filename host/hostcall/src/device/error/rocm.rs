@@ -1,6 +1,6 @@
 //! What can be wrong with code objects.
 
-use crate::device::error::other_than;
+use super::other_than;
 
 /// Why a code object, or a kernel of it, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

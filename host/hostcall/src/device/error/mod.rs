@@ -1,14 +1,24 @@
 //! What can go wrong with devices, launches and buffers.
 
-use super::graph::{GraphError, ReplayFailure};
-use super::llvm::ProgramError;
-use super::rocm::CodeObjectError;
+mod closure;
+mod graph;
+mod llvm;
+mod path;
+mod rocm;
+
+pub use closure::{HostcallState, NotContinuous};
+pub use graph::{GraphError, NodeFailure, ReplayFailure};
+pub use llvm::ProgramError;
+pub(crate) use path::Mark;
+pub use path::{NodeId, NodePath};
+pub use rocm::CodeObjectError;
+
 use crate::image::NotAnImage;
-use crate::llvm::Fault;
-use crate::server::{RegisterError, ServerError, Waiting};
-use crate::services::Panic;
 use hostcall_abi::layout::LayoutError;
 use hostcall_seam::{BackendError, DeviceFault};
+use hostcall_server::llvm::Fault;
+use hostcall_server::services::Panic;
+use hostcall_server::{RegisterError, ServerError, Waiting};
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,6 @@
 //! What can go wrong with graphs.
 
-use super::NodePath;
-use crate::closures::HostcallState;
-use crate::device::error::LaunchFailure;
+use super::{HostcallState, LaunchFailure, NodePath};
 use hostcall_seam::BackendError;
 use std::fmt;
 
@@ -213,7 +211,7 @@ pub enum GraphError {
 
 impl GraphError {
     /// Says whether work that is done once without being captured may not do this again.
-    pub(super) fn may_be_over(&self) -> bool {
+    pub(crate) fn may_be_over(&self) -> bool {
         matches!(self, GraphError::Synchronized { .. } | GraphError::Read | GraphError::Allocated { .. })
     }
 }

@@ -1,26 +1,26 @@
-//! Rows: kernels of an instance that follow each other, or the kernels of a node's bodies, which a device
+//! Lists: kernels of an instance that follow each other, or the kernels of a node's bodies, which a device
 //! takes at once.
 //!
-//! What the device takes is a *list* (`Backend::list`): on NVIDIA a graph of the driver's, built by hand
+//! What the device takes is made by `Backend::list`: on NVIDIA a graph of the driver's, built by hand
 //! (`backends/cuda`, `list.rs`), on the software device dispatches under one lock. Copies, fills and steps of
-//! the host lie between rows. A row without a list (no list was made, a stream too many, an AMD GPU) is given
-//! kernel by kernel.
+//! the host lie between lists. A list that the device has not (none was made, a stream too many, an AMD GPU) is
+//! given kernel by kernel.
 //!
 //! # What changes from replay to replay
 //! A list's kernels keep their parameters. Two numbers are new in each replay: the sequence and the id of the
-//! row's first launch. They are the list's two *words* in device memory, which the stream's queue writes in
+//! list's first launch. They are the list's two *words* in device memory, which the stream's queue writes in
 //! order before it starts the list. Each kernel's parameters hold its place in the list; a wave adds that
 //! place to the words when it begins.
 //!
-//! The addresses of the stream's stop word and post word are parameters too. So a row has one list for each
-//! stream, for at most [`MOST_STREAMS`] streams; the stream that got its list first gives way.
+//! The addresses of the stream's stop word and post word are parameters too. So a list is made for each stream
+//! ([`StreamList`]), for at most [`MOST_STREAMS`] streams; the stream for which it was made first gives way.
 //!
 //! Making a list may wait for kernels that run, so a launch makes none: `Instance::upload` does. The software
 //! device waits for nothing, and makes its lists at the first replay on a stream. `set` and `update` make a
-//! new plan, which takes over the rows whose nodes are the same.
+//! new plan, which takes over the lists whose nodes are the same.
 //!
 //! # Ids
-//! The launches of a list have ids in a row (`LaunchRun`). They begin and end together: one entry in the
+//! The launches of a list have ids in a row (`LaunchIds`). They begin and end together: one entry in the
 //! server's table, one in the table of origins, one operation to settle. Calls, posts, prints and panics name
 //! a launch by its own id, as always. At most half of a device's ids are for lists; a replay that gets none
 //! is given kernel by kernel.
@@ -40,7 +40,7 @@
 //! that one may still stop the stream.
 //!
 //! # Bodies that the device repeats
-//! A node with bodies is a row if its bodies contain only kernels, a word decides about it, and the device
+//! A node with bodies is a list if its bodies contain only kernels, a word decides about it, and the device
 //! takes conditional lists (`Backend::conditional_list`: NVIDIA from CUDA 12.3 on). Every other node with
 //! bodies is a step of the host (`bodies.rs`). A *turn* of the body begins when the one before has ended on
 //! the device, so a kernel keeps its launch id and its sequence in all turns: its calls, posts and panics are
@@ -53,21 +53,21 @@
 //! ```
 //!
 //! *Decide* and *go on* (`backends/cuda`, `conditional.rs`) begin another turn if the condition's word is in
-//! the body's range and both stop words lie beyond the row's last sequence: so a lane that panics ends the
-//! loop, and so does whoever cancels. They count turns in the list's memory ([`List::turn`]), for which
+//! the body's range and both stop words lie beyond the list's last sequence: so a lane that panics ends the
+//! loop, and so does whoever cancels. They count turns in the list's memory ([`StreamList::turn`]), for which
 //! `graph::origin()` asks. A loop that was stopped counts no further, so that a failure names the turn in
 //! which it happened.
 #![allow(unsafe_code, reason = "makes lists of kernels with raw parameters")]
 
-use super::NodeKind;
 use super::bodies::ConditionalNode;
-use super::node::{KernelNode, Node};
+use super::node::{KernelNode, Node, NodeKind};
 use super::plan::{Plan, Planned};
 use crate::device::core::Core;
-use crate::device::launch::OfStream;
+use crate::device::error::Error;
+use crate::device::inner::Inner;
+use crate::device::prepare::OfStream;
 use crate::device::stream::Parts;
-use crate::device::words::StreamWord;
-use crate::device::{Error, Inner};
+use crate::device::words::StreamWords;
 use hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS;
 use hostcall_seam::{
     BackendError, ConditionalList, DeviceAddress, DeviceKind, Dispatch, KernelList, KernelMemory,
@@ -80,7 +80,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Most kernels of a list. What takes long as one operation is late to be seen to end.
 const MOST_KERNELS: usize = 1024;
 
-/// Streams that a row keeps lists for; the one that has had its own for longest gives way.
+/// Streams for which a list is kept; the one that has had its own for longest gives way.
 const MOST_STREAMS: usize = 8;
 
 /// Kernels of a list that weigh as much as one operation of a queue: see
@@ -88,13 +88,13 @@ const MOST_STREAMS: usize = 8;
 const KERNELS_AN_OPERATION: u64 = 4;
 
 /// Kernels that follow each other in a plan, or those of a node's bodies.
-pub(crate) struct Row {
+pub(crate) struct List {
     /// Their places among the plan's nodes, or that of the node with the bodies.
     pub nodes: Range<usize>,
     /// What the server has to know of their launches.
     pub records: Arc<[LaunchRecord]>,
-    /// `None` for a stream whose list the device does not take.
-    lists: Mutex<Vec<(StreamKey, Option<Arc<List>>)>>,
+    /// As it was made for streams; `None` for one that the device does not take.
+    made: Mutex<Vec<(StreamKey, Option<Arc<StreamList>>)>>,
 }
 
 /// Percent of a GPU that kernels may take which wait for those before them, and that a kernel takes at least.
@@ -134,20 +134,20 @@ pub(crate) struct StreamKey {
 }
 
 impl StreamKey {
-    pub fn of(words: &StreamWord) -> Self {
+    pub fn of(words: &StreamWords) -> Self {
         Self { stop_at: words.stop_at().get(), last_post: words.last_post().get() }
     }
 }
 
-/// A list for one stream.
-pub(crate) struct List {
+/// A list as it was made for one stream.
+pub(crate) struct StreamList {
     pub kernels: Arc<dyn KernelList>,
     memory: Mutex<KernelMemory>,
     /// Reads what counts turns, if the list repeats.
     turns: Option<Arc<Core>>,
 }
 
-impl List {
+impl StreamList {
     fn new(kernels: Arc<dyn KernelList>, memory: KernelMemory, turns: Option<Arc<Core>>) -> Arc<Self> {
         Arc::new(Self { kernels, memory: Mutex::new(memory), turns })
     }
@@ -175,36 +175,36 @@ impl List {
     }
 }
 
-impl Row {
-    /// Returns the rows of a plan's nodes, and takes them from `old` where these are the same nodes.
+impl List {
+    /// Returns the lists of a plan's nodes, and takes them from `old` where these are the same nodes.
     pub fn all(nodes: &[Planned], old: Option<&Plan>) -> Vec<Arc<Self>> {
-        let mut rows = Vec::new();
+        let mut lists = Vec::new();
         let mut at = 0;
         while at < nodes.len() {
-            let is_row = may_be_decided(&nodes[at]);
-            let count = match is_row {
+            let is_conditional = may_be_decided(&nodes[at]);
+            let count = match is_conditional {
                 true => 1,
                 false => {
                     nodes[at..].iter().take(MOST_KERNELS).take_while(|planned| is_kernel(planned)).count()
                 }
             };
-            if is_row || count > 1 {
+            if is_conditional || count > 1 {
                 let range = at..at + count;
                 let same = old.and_then(|old| {
-                    let row = old.rows.iter().find(|row| row.nodes == range)?;
+                    let list = old.lists.iter().find(|list| list.nodes == range)?;
                     let mut pairs = old.nodes[range.clone()].iter().zip(&nodes[range.clone()]);
-                    pairs.all(|(old, new)| Arc::ptr_eq(&old.node, &new.node)).then(|| row.clone())
+                    pairs.all(|(old, new)| Arc::ptr_eq(&old.node, &new.node)).then(|| list.clone())
                 });
-                rows.push(same.unwrap_or_else(|| Arc::new(Self::new(range, nodes))));
+                lists.push(same.unwrap_or_else(|| Arc::new(Self::new(range, nodes))));
             }
             at += count.max(1);
         }
-        rows
+        lists
     }
 
     fn new(range: Range<usize>, nodes: &[Planned]) -> Self {
         let records = kernels(&nodes[range.clone()]).map(|(_, kernel)| kernel.record()).collect();
-        Self { nodes: range, records, lists: Mutex::default() }
+        Self { nodes: range, records, made: Mutex::default() }
     }
 
     /// Returns the node of a plan whose launch has this place.
@@ -230,14 +230,14 @@ impl Row {
         1 + self.records.len() as u64 / KERNELS_AN_OPERATION
     }
 
-    fn lists(&self) -> MutexGuard<'_, Vec<(StreamKey, Option<Arc<List>>)>> {
+    fn made(&self) -> MutexGuard<'_, Vec<(StreamKey, Option<Arc<StreamList>>)>> {
         // Nothing panics halfway through a change.
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the row's list for a stream. Without one its kernels are launched one by one. The software device, which waits
+    /// Returns the list as it was made for a stream. Without that its kernels are launched one by one. The software device, which waits
     /// for nothing, makes it now.
-    pub fn list(&self, device: &Inner, plan: &Plan, stream: StreamKey) -> Option<Arc<List>> {
+    pub fn of_stream(&self, device: &Inner, plan: &Plan, stream: StreamKey) -> Option<Arc<StreamList>> {
         if let Some(tried) = self.tried(stream) {
             return tried;
         }
@@ -250,24 +250,24 @@ impl Row {
     }
 
     /// Returns the list that was made for a stream, or tried in vain.
-    fn tried(&self, stream: StreamKey) -> Option<Option<Arc<List>>> {
-        self.lists().iter().find(|(of, _)| *of == stream).map(|(_, list)| list.clone())
+    fn tried(&self, stream: StreamKey) -> Option<Option<Arc<StreamList>>> {
+        self.made().iter().find(|(of, _)| *of == stream).map(|(_, list)| list.clone())
     }
 
     /// Notes what became of a list. The stream that had one first gives way, if there are too many.
-    fn put(&self, stream: StreamKey, list: Option<Arc<List>>) {
-        let mut lists = self.lists();
-        let same = lists.iter().position(|(of, _)| *of == stream);
-        let gives_way = same.or_else(|| (lists.len() == MOST_STREAMS).then_some(0));
-        let old = gives_way.map(|at| lists.remove(at));
-        lists.push((stream, list));
-        drop(lists);
+    fn put(&self, stream: StreamKey, list: Option<Arc<StreamList>>) {
+        let mut made = self.made();
+        let same = made.iter().position(|(of, _)| *of == stream);
+        let gives_way = same.or_else(|| (made.len() == MOST_STREAMS).then_some(0));
+        let old = gives_way.map(|at| made.remove(at));
+        made.push((stream, list));
+        drop(made);
         // After the lock: that may be a call of a driver.
         drop(old);
     }
 
-    /// Makes the row's list for a stream. May wait for running kernels.
-    fn make(&self, device: &Inner, plan: &Plan, stream: StreamKey) -> Result<Option<Arc<List>>, Error> {
+    /// Makes the list for a stream. May wait for running kernels.
+    fn make(&self, device: &Inner, plan: &Plan, stream: StreamKey) -> Result<Option<Arc<StreamList>>, Error> {
         let backend = &device.core.backend;
         if device.properties().kind == DeviceKind::Amd {
             return Ok(None);
@@ -317,7 +317,7 @@ impl Row {
             // SAFETY: the nodes were checked as launches are; what their parameters refer to is kept by the plan, and that by
             // whoever pushes the list (PLAN).
             let kernels = unsafe { backend.list(&dispatches) }?;
-            return Ok(kernels.map(|kernels| List::new(kernels, memory, None)));
+            return Ok(kernels.map(|kernels| StreamList::new(kernels, memory, None)));
         };
         let Some(word) = conditional.condition.address() else { return Ok(None) };
         let mut left = &dispatches[..];
@@ -333,7 +333,7 @@ impl Row {
         // SAFETY: as above. The condition keeps its word, and the words of streams and lists stay where they are.
         let kernels = unsafe { backend.conditional_list(&list) }?;
         let turns = repeats.then(|| device.core.clone());
-        Ok(kernels.map(|kernels| List::new(kernels, memory, turns)))
+        Ok(kernels.map(|kernels| StreamList::new(kernels, memory, turns)))
     }
 }
 
@@ -361,10 +361,10 @@ fn kernels(nodes: &[Planned]) -> impl Iterator<Item = (&Planned, &KernelNode)> {
     })
 }
 
-/// Makes the lists of all rows for a stream that has none yet.
+/// Makes all lists of a plan for a stream that has none yet.
 pub(super) fn make_lists(device: &Inner, plan: &Plan, stream: StreamKey) -> Result<(), Error> {
-    for row in plan.rows.iter().filter(|row| row.tried(stream).flatten().is_none()) {
-        row.put(stream, row.make(device, plan, stream)?);
+    for list in plan.lists.iter().filter(|list| list.tried(stream).flatten().is_none()) {
+        list.put(stream, list.make(device, plan, stream)?);
     }
     Ok(())
 }

@@ -1,13 +1,16 @@
 //! What answers calls by ROCm's protocol, of all kernels of a device: one consumer, and a buffer for each version.
 
-use crate::device::waiting::enter_rocm_thread;
-use crate::device::{Core, Error, Inner};
-use crate::rocm::{
+use super::core::Core;
+use super::error::Error;
+use super::waiting::enter_rocm_thread;
+use hostcall_seam::{DeviceAddress, Memory};
+use hostcall_server::rocm::{
     CallsExpected, Consumer, LaunchError, Layout, MAX_PACKETS, Options, PacketMemory, Services, Statistics,
     Version,
 };
-use crate::server::Waiting;
-use hostcall_seam::{DeviceAddress, Memory};
+use hostcall_server::services::Builtins;
+use hostcall_server::{Server, Waiting};
+use hostcall_trace::Source;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of the state of ROCm's device heap, as ROCm's own runtime gives it.
@@ -22,7 +25,7 @@ pub(crate) struct Hostcalls {
 }
 
 /// What answers, for as long as the device or a launch has it.
-pub(super) struct Serving {
+pub(crate) struct Serving {
     /// It leaves buffers alone once it is dropped.
     consumer: Consumer,
     memory: Mutex<Shared>,
@@ -36,7 +39,7 @@ struct Shared {
 }
 
 /// What a launch keeps until it has ended.
-pub(super) struct Answered {
+pub(crate) struct Answered {
     _calls: CallsExpected,
     _serving: Arc<Serving>,
 }
@@ -62,23 +65,29 @@ impl Hostcalls {
     }
 
     /// Returns what answers, which is started for the first kernel.
-    pub(super) fn serving(&self, device: &Inner) -> Result<Arc<Serving>, Error> {
+    pub fn serving(
+        &self,
+        core: &Core,
+        server: &Server,
+        builtins: &Builtins,
+        trace: Option<Source>,
+    ) -> Result<Arc<Serving>, Error> {
         let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(serving) = &*serving {
             return Ok(serving.clone());
         }
         // The program's own handlers stay.
-        let _ = self.services.register_printf(&device.builtins);
-        let _ = self.services.register_device_heap(&device.builtins);
+        let _ = self.services.register_printf(builtins);
+        let _ = self.services.register_device_heap(builtins);
         let _ = self.services.register_sanitizer_reports();
-        let backend = device.core.backend.clone();
-        let options = self.options.clone().like(&device.server).told_of_launches();
+        let backend = core.backend.clone();
+        let options = self.options.clone().like(server).told_of_launches();
         let mut options = options.on_thread(move || {
             enter_rocm_thread();
             backend.enter_thread();
         });
-        if let Some(traced) = &device.traced {
-            options = options.trace(traced.source("rocm"));
+        if let Some(source) = trace {
+            options = options.trace(source);
         }
         let no_thread = |error| Error::NoThread { what: "calls by ROCm's protocol", error };
         let consumer = Consumer::new(&self.services, options).map_err(no_thread)?;

@@ -1,7 +1,7 @@
 //! Why a program that was linked with LLVM's GPU libc cannot be started.
 
-use crate::device::error::other_than;
-use crate::llvm::LayoutError;
+use super::other_than;
+use hostcall_server::llvm::LayoutError;
 
 /// Why a program that was linked with LLVM's GPU libc cannot be started.
 #[derive(Debug, thiserror::Error)]

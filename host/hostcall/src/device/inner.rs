@@ -1,0 +1,211 @@
+//! What an open device is: everything that its streams, and whatever else works with it, share.
+#![allow(unsafe_code, reason = "states of slots are written by address")]
+
+use super::closure_table::Closures;
+use super::core::Core;
+use super::error::Error;
+use super::hostcalls::Hostcalls;
+use super::images::Images;
+use super::owners::Owners;
+use super::reaper::ReaperThread;
+use super::words::{StreamWordTable, StreamWords};
+use hostcall_abi::launch::{ChannelParams, LaunchId};
+use hostcall_channel::device::Channel;
+use hostcall_seam::{DeviceKind, Hooks, Memory, Properties, Running};
+use hostcall_server::services::Builtins;
+use hostcall_server::{CancelReason, RegisterError, Server, Waiting};
+use hostcall_trace::{Source, Tracer};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// A device with its server. Clones are the same device; it closes when the last is dropped.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub core: Arc<Core>,
+    pub images: Images,
+    pub server: Arc<Server>,
+    pub builtins: Builtins,
+    pub traced: Option<Traced>,
+    /// Reads the trace points of launches, which are traced then. It ends when it is dropped.
+    pub points: Option<Box<dyn Any + Send + Sync>>,
+    /// What kernels read of the channel, as it is in `channel`.
+    pub channel_params: ChannelParams,
+    /// [`LaunchParams::channel`](hostcall_abi::launch::LaunchParams::channel).
+    pub channel: Arc<dyn Memory>,
+    /// The device's own memory of extra slots and large areas: states and bitmaps.
+    pub _extras: [Arc<dyn Memory>; 3],
+    pub stream_words: Arc<StreamWordTable>,
+    /// Who gave the device its launches, where somebody is told how they end.
+    pub owners: Arc<Owners>,
+    pub hooks: Arc<dyn Hooks>,
+    /// What answers kernels that speak ROCm's protocol.
+    pub hostcalls: Hostcalls,
+    pub closures: Mutex<Option<Closures>>,
+    /// The launches that can be ended from outside.
+    pub running: Mutex<HashMap<LaunchId, RunningLaunch>>,
+    pub _reaper: ReaperThread,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // What is left of it, such as its buffers, is a closed device's.
+        self.core.closed.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A tracer, and the name that its trace has for the device.
+pub(crate) struct Traced {
+    pub tracer: Tracer,
+    pub name: String,
+}
+
+impl Traced {
+    /// Returns what records calls of this protocol.
+    pub fn source(&self, protocol: &'static str) -> Source {
+        self.tracer.source(&self.name, protocol)
+    }
+}
+
+/// A launch that is with a device which can end it.
+pub(crate) struct RunningLaunch {
+    running: Arc<dyn Running>,
+    /// Those of its stream.
+    words: Arc<StreamWords>,
+    sequence: u64,
+}
+
+/// What the device tells.
+pub(crate) struct DeviceHooks {
+    pub server: Arc<Server>,
+    pub device: Weak<Inner>,
+}
+
+impl Hooks for DeviceHooks {
+    fn notify(&self) {
+        self.server.wake();
+    }
+
+    fn failed(&self, token: u64) {
+        let launch = LaunchId::from_bits(token as u32);
+        match self.device.upgrade() {
+            Some(device) => device.cancel(launch, CancelReason::Failed),
+            None => self.server.cancel(launch, CancelReason::Failed),
+        }
+    }
+}
+
+/// A wait that is shorter than this looks again and again, and its error reads nothing of the device's.
+const LEAST_TO_ASK_CHANNELS: Duration = Duration::from_millis(100);
+
+impl Inner {
+    fn running(&self) -> MutexGuard<'_, HashMap<LaunchId, RunningLaunch>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a launch is with a device that can end it. Returns why it was cancelled, if that was before it was known, so
+    /// that whoever cancelled it did not find it.
+    pub fn note_running(
+        &self,
+        launch: LaunchId,
+        running: &Arc<dyn Running>,
+        words: &Arc<StreamWords>,
+        sequence: u64,
+    ) -> Option<CancelReason> {
+        let known = RunningLaunch { running: running.clone(), words: words.clone(), sequence };
+        self.running().insert(launch, known);
+        self.server.launches().cancelled(launch)
+    }
+
+    /// Forgets a launch that has ended.
+    pub fn forget_running(&self, launch: LaunchId) {
+        let known = self.running().remove(&launch);
+        drop(known);
+    }
+
+    pub fn properties(&self) -> &Properties {
+        self.core.backend.properties()
+    }
+
+    /// Makes slots usable again whose waves were ended in the middle: on a thread of host functions, since the server's
+    /// consumers are waited for, whose handlers may want a lock of the caller's.
+    pub fn restore_lost_slots(self: &Arc<Self>, ended: &Arc<dyn Running>) {
+        let homes = ended.take_lost_slots();
+        if !homes.is_empty() && self.properties().kind == DeviceKind::Software {
+            let (device, ended) = (self.clone(), ended.clone());
+            self.core.reaper.run(Box::new(move || device.restore_slots(&*ended, homes)));
+        }
+    }
+
+    fn restore_slots(&self, ended: &dyn Running, homes: Vec<u32>) {
+        // SAFETY: the parameters are those of this device's channel, whose memory is this process's and lives as long as the
+        // device. OWN-SLOT: the waves that claimed the slots were ended, and no other claims them before they are restored.
+        unsafe {
+            let channel = Channel::from_params(&self.channel_params);
+            let mut slots = homes.clone();
+            slots.extend(channel.extras_held_by(&homes));
+            self.server.reset(&slots);
+            channel.forget(&slots);
+        }
+        ended.restore_slots(&homes);
+    }
+
+    /// Ends a launch: its calls get no answers but that, and a device that can ends its lanes. Called from any thread, also
+    /// of the server's: it takes no lock under which a driver is called.
+    pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
+        if launch == LaunchId::NONE {
+            return;
+        }
+        self.server.cancel(launch, why);
+        let known = self
+            .running()
+            .get(&launch)
+            .map(|known| (known.running.clone(), known.words.clone(), known.sequence));
+        let Some((running, words, sequence)) = known else { return };
+        words.stop_from(sequence);
+        running.cancel();
+    }
+
+    /// Returns the table of the device's closures, whose service is registered when the first is made.
+    pub fn closures(&self) -> Result<Closures, RegisterError> {
+        let mut closures = self.closures.lock().unwrap_or_else(PoisonError::into_inner);
+        if closures.is_none() {
+            *closures = Some(Closures::register(&self.server)?);
+        }
+        Ok(closures.clone().expect("set above"))
+    }
+}
+
+impl Inner {
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let mut waiting = self.calls();
+        waiting.extend(self.core.holders.waiting());
+        waiting
+    }
+
+    fn calls(&self) -> Vec<Waiting> {
+        let mut calls = self.server.waiting();
+        calls.extend(self.hostcalls.waiting());
+        calls
+    }
+
+    /// Returns the error of a wait for what has not ended within a limit: with the call that has waited
+    /// longest, which may be what the rest waits for. Where none has waited for half of the limit, a wave that
+    /// waits for a page comes first: how long that one has is not known, and asking reads memory of the device.
+    pub fn timed_out(&self, what: &'static str, limit: Duration) -> Error {
+        let call = self.calls().into_iter().max_by_key(|call| call.waited);
+        let is_long = call.as_ref().is_some_and(|call| call.waited >= limit / 2);
+        let of_channels = match !is_long && limit >= LEAST_TO_ASK_CHANNELS {
+            true => self.core.holders.first_waiting(),
+            false => None,
+        };
+        let longest = of_channels.or(call);
+        Error::TimedOut { what, limit, longest: longest.map(Box::new) }
+    }
+}
