@@ -26,7 +26,7 @@ fn lines() -> Result<Vec<f32>, hostcall::Error> {
     let x = device.upload(&[-1.0f32, 0.0, 2.0])?; // the device's memory, filled
     let y = device.alloc_zeroed::<f32>(3)?;
     apply.launch(&stream, Grid::lanes(3), (Line { slope: 2.0, offset: 0.5 }, &x, &y))?;
-    y.read() // waits for the launches that write it
+    y.read() // waits for the launches that write it; whether they failed says `stream.synchronize()`
 }
 // ANCHOR_END: all
 

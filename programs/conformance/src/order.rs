@@ -64,6 +64,9 @@ struct Shared<'a> {
     told: &'a [AtomicU64],
 }
 
+// SAFETY: each workgroup accesses a word of its own, until it drops its reference.
+unsafe impl Sync for Shared<'_> {}
+
 impl Drop for Shared<'_> {
     /// Whoever drops the last reference sees what the others wrote before they dropped theirs.
     fn drop(&mut self) {

@@ -45,6 +45,7 @@ pub const VALUES: u32 = 14;
 /// Lane `guilty` of the grid panics in one of [`VALUES`] ways, with values that no function of this program has to show. `texts` has
 /// six bytes of a text.
 #[kernel]
+#[allow(clippy::unnecessary_literal_unwrap, reason = "the ways in which programs panic are what is tried")]
 pub fn panic_values(lane: &Lane, kind: u32, guilty: u64, texts: &[Global<u8>], out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
     let is_guilty = Echo::one(id) == Ok(id) && id == guilty;
