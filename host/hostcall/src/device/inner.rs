@@ -180,9 +180,7 @@ impl Inner {
         }
         Ok(closures.clone().expect("set above"))
     }
-}
 
-impl Inner {
     pub fn waiting(&self) -> Vec<Waiting> {
         let mut waiting = self.calls();
         waiting.extend(self.core.holders.waiting());

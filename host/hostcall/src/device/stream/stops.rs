@@ -13,6 +13,13 @@ struct Stop {
     told: Option<Told>,
 }
 
+impl Stop {
+    /// Whether it is open, or had this launch among those that had been pushed when it was told.
+    fn reaches(&self, sequence: u64) -> bool {
+        self.told.is_none_or(|told| sequence <= told.sequence)
+    }
+}
+
 /// The last that had been pushed when a stop was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
@@ -25,13 +32,14 @@ pub(super) struct Told {
 pub(super) struct Stops(SmallVec<[Stop; 1]>);
 
 impl Stops {
+    /// Whether no launch is kept from beginning.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Keeps launches from this sequence on from beginning, besides those that do not already.
     pub fn add(&mut self, sequence: u64) {
-        match self.0.iter_mut().find(|stop| stop.told.is_none_or(|told| sequence <= told.sequence)) {
+        match self.0.iter_mut().find(|stop| stop.reaches(sequence)) {
             Some(stop) => stop.from = stop.from.min(sequence),
             None => self.0.push(Stop { from: sequence, told: None }),
         }
@@ -47,23 +55,17 @@ impl Stops {
 
     /// Whether the launch with this sequence does not begin.
     pub fn has(&self, sequence: u64) -> bool {
-        self.0
-            .iter()
-            .any(|stop| stop.from <= sequence && stop.told.is_none_or(|told| sequence <= told.sequence))
+        self.0.iter().any(|stop| stop.from <= sequence && stop.reaches(sequence))
     }
 
     /// Whether the launch with this sequence does not begin because of one before it.
     pub fn has_behind_first(&self, sequence: u64) -> bool {
-        self.0
-            .iter()
-            .any(|stop| stop.from < sequence && stop.told.is_none_or(|told| sequence <= told.sequence))
+        self.0.iter().any(|stop| stop.from < sequence && stop.reaches(sequence))
     }
 
     /// Whether the launch with this sequence does not begin because of a stop that was told.
     pub fn was_told(&self, sequence: u64) -> bool {
-        self.0
-            .iter()
-            .any(|stop| stop.from < sequence && stop.told.is_some_and(|told| sequence <= told.sequence))
+        self.0.iter().any(|stop| stop.from < sequence && stop.told.is_some() && stop.reaches(sequence))
     }
 
     /// Whether what the host does at this position, behind the launch with this sequence, is skipped.
