@@ -6,10 +6,11 @@ use crate::lent::LentMemory;
 use crate::seat::Seat;
 use crate::thread::{Worker, hire};
 use crate::{trap, watch};
+use hostcall_locks::{Condvar, Mutex, MutexGuard};
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -278,7 +279,7 @@ impl Retired {
 impl Shared {
     pub fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics halfway through a change of the queue.
-        self.queue.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.0.lock()
     }
 
     /// Wakes every thread and makes it look round.
@@ -483,7 +484,7 @@ impl Shared {
     pub fn watch(&self, tick: Duration) -> bool {
         let idle =
             |queue: &mut Queue| queue.active.is_empty() && queue.stopped.is_empty() && !queue.is_over();
-        let queue = self.wake.wait_while(self.queue(), idle).unwrap_or_else(PoisonError::into_inner);
+        let queue = self.wake.wait_while(self.queue(), idle);
         let over = queue.is_over();
         drop(queue);
         if !over {

@@ -1,8 +1,9 @@
 //! The code of the shared object that a kernel belongs to.
 
+use hostcall_locks::Mutex;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The ranges of addresses that hold a shared object's code.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,14 @@ impl ImageCode {
 /// The shared object that was asked for last, which is found again without looking at its headers.
 #[derive(Default)]
 pub(crate) struct Images(Mutex<Known>);
+
+/// Held while the loader's list of objects is looked at: the loader has a lock of its own, which a child of `fork` finds as it was.
+static LOOKING: Mutex<()> = Mutex::new(());
+
+/// Nobody looks at the loader's list for the executor while what is returned lives.
+pub(crate) fn hold() -> impl Sized {
+    LOOKING.lock()
+}
 
 /// A shared object, and how many the process had loaded and unloaded when it was found.
 #[derive(Clone, Default)]
@@ -64,16 +73,18 @@ impl Images {
             }
             is_it.into()
         }
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.0.lock().clone();
         let mut search = Search { address, known };
+        let looking = hold();
         // SAFETY: `look` treats its arguments as the function passes them, and does not unwind: running out of memory
         // ends the process.
         let found = unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) } != 0;
+        drop(looking);
         if !found {
             return Arc::default();
         }
         let code = Arc::clone(&search.known.code);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = search.known;
+        *self.0.lock() = search.known;
         code
     }
 }

@@ -2,12 +2,13 @@ use crate::executor::Shared;
 use crate::image::ImageCode;
 use hostcall_abi::cpu::Entry;
 use hostcall_abi::launch::LaunchParams;
+use hostcall_locks::{Condvar, Mutex, MutexGuard};
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A grid of lanes to run.
@@ -352,7 +353,7 @@ impl Run {
 
     /// The outcome so far. A panic of a callback or destructor leaves it whole, so poison says nothing.
     pub fn outcome(&self) -> MutexGuard<'_, Outcome> {
-        self.outcome.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outcome.0.lock()
     }
 
     pub fn is_done(&self) -> bool {
@@ -368,13 +369,13 @@ impl Run {
         let mut outcome = self.outcome();
         while outcome.result.is_none() {
             outcome = match deadline {
-                None => self.done.wait(outcome).unwrap_or_else(PoisonError::into_inner),
+                None => self.done.wait(outcome),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return None;
                     }
-                    self.done.wait_timeout(outcome, left).unwrap_or_else(PoisonError::into_inner).0
+                    self.done.wait_timeout(outcome, left).0
                 }
             }
         }

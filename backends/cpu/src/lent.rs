@@ -16,7 +16,8 @@
 //! deadlines and cancellations.
 
 use hostcall_abi::word::ReplyAt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use hostcall_locks::Mutex;
+use std::sync::Arc;
 
 /// Bits of an address that say where in what was lent: lanes lend less than 128 MiB at a time.
 const OFFSET_BITS: u32 = 27;
@@ -60,11 +61,6 @@ pub(crate) enum Access {
     Write,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic of whoever fills memory leaves table and cell whole, so poison says nothing.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The cell that an address is in, and where in what was lent.
 fn split(address: u64) -> (usize, u32, usize) {
     let offset = address & ((1 << OFFSET_BITS) - 1);
@@ -81,7 +77,7 @@ impl LentMemory {
         if len >> OFFSET_BITS != 0 {
             return 0;
         }
-        let mut table = lock(&self.0);
+        let mut table = self.0.lock();
         let index = match table.free.pop() {
             Some(index) => index,
             None if table.cells.len() >> CELL_BITS != 0 => return 0,
@@ -92,7 +88,7 @@ impl LentMemory {
         };
         let cell = table.cells[index as usize].clone();
         drop(table);
-        let mut cell = lock(&cell);
+        let mut cell = cell.lock();
         // Never 0.
         let turn = cell.turn % ((1 << TURN_BITS) - 1) + 1;
         *cell = Cell { turn, access: Some(access), start, len };
@@ -103,15 +99,15 @@ impl LentMemory {
     pub(crate) fn take_back(&self, address: u64) {
         let (index, turn, _) = split(address);
         let Some(cell) = self.cell(index) else { return };
-        let mut cell = lock(&cell);
+        let mut cell = cell.lock();
         if cell.turn == turn && cell.access.take().is_some() {
             drop(cell);
-            lock(&self.0).free.push(index as u32);
+            self.0.lock().free.push(index as u32);
         }
     }
 
     fn cell(&self, index: usize) -> Option<Arc<Mutex<Cell>>> {
-        lock(&self.0).cells.get(index).cloned()
+        self.0.lock().cells.get(index).cloned()
     }
 
     /// Runs `access` on `len` bytes at `address`, if a lane lends as many there, to be written if `written`.
@@ -124,7 +120,7 @@ impl LentMemory {
     ) -> Option<T> {
         let (index, turn, offset) = split(address);
         let cell = self.cell(index)?;
-        let cell = lock(&cell);
+        let cell = cell.lock();
         let may = match cell.access? {
             Access::Read => !written,
             Access::Write => true,
@@ -203,7 +199,7 @@ mod tests {
         memory.take_back(first);
         assert!(!memory.write(first, &[9]) && memory.write(second, &[9]));
         memory.take_back(second);
-        assert_eq!(lock(&memory.0).free.len(), 1);
+        assert_eq!(memory.0.lock().free.len(), 1);
     }
 
     #[test]

@@ -135,6 +135,12 @@ mod trap;
 mod watch;
 mod wave;
 
+/// Holds the locks of the process that executors take, until what is returned is dropped: for the time in which `fork` makes a
+/// child, which finds them free then.
+pub fn hold_locks() -> impl Sized {
+    (image::hold(), stack::hold())
+}
+
 pub use config::{Config, Faults};
 pub use device::{Cpu, device_info, software_backend};
 pub use executor::{Executor, Waker};

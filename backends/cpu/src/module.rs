@@ -2,6 +2,7 @@
 
 use crate::memory::pointer;
 use hostcall_abi::cpu::Entry;
+use hostcall_locks::Mutex;
 use hostcall_seam::{BackendError, DeviceAddress, ImageSource, Kernel, KernelLimits, Module, Variable};
 use libloading::Library;
 use object::{Object, ObjectSymbol};
@@ -9,7 +10,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Most bytes of memory of a workgroup.
 pub(crate) const MAX_WORKGROUP_BYTES: u32 = 1 << 20;
@@ -87,7 +88,7 @@ impl CpuModule {
         // A thread that a kernel starts may run when nobody else knows of the image any more.
         if file.dynamic_symbols().any(|symbol| symbol.is_undefined() && symbol.name() == Ok("pthread_create"))
         {
-            KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(library.clone());
+            KEPT.lock().push(library.clone());
         }
         Ok(Self { library, sizes })
     }

@@ -5,6 +5,7 @@ use crate::list::{Checked, CpuList};
 use crate::memory::{self, pointer};
 use crate::{Executor, Launch, LaunchError, LaunchHandle};
 use hostcall_abi::launch::{LaunchId, LaunchParams};
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{
     BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure, DispatchOutcome,
     ListDispatch, Mark, Queue, Running,
@@ -13,7 +14,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// An operation that has not begun.
@@ -65,7 +66,7 @@ impl CpuQueue {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics halfway through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Does the queue's operations until one takes longer or none is left. The caller has set `busy`.
@@ -101,7 +102,7 @@ impl Shared {
     /// Tells that everything before the signal of this value has ended.
     fn complete(&self, value: u64) {
         let ready: Vec<_> = {
-            let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut dependents = self.dependents.lock();
             self.completed.store(value, Ordering::Release);
             dependents.extract_if(.., |(wanted, _)| *wanted <= value).collect()
         };
@@ -111,7 +112,7 @@ impl Shared {
 
     /// Returns whether the queue has completed this value; otherwise `dependent` goes on when it has.
     fn has_completed(&self, value: u64, dependent: &Arc<Shared>) -> bool {
-        let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dependents = self.dependents.lock();
         if self.completed.load(Ordering::Acquire) >= value {
             return true;
         }

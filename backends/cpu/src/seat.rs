@@ -7,13 +7,14 @@ use crate::launch::SeatRun;
 use crate::operations;
 use crate::stack::LaneStack;
 use crate::thread::ThreadState;
+use hostcall_locks::Mutex;
 use std::cell::{Cell, RefCell};
 use std::hint::spin_loop;
 use std::io;
 use std::ptr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Without progress for this long, a thread begins to yield the processor.
@@ -351,13 +352,13 @@ impl Seat {
 
     /// Leaves a lane to the thread that sits here now.
     fn come_back(&self, returned: Returned) {
-        self.returned.lock().unwrap_or_else(PoisonError::into_inner).push(returned);
+        self.returned.lock().push(returned);
         self.shared.announce();
     }
 
     /// Takes back lanes that had taken threads away.
     fn take_returned(&self) {
-        let returned = std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
+        let returned = std::mem::take(&mut *self.returned.lock());
         for Returned { lane, ending } in returned {
             // SAFETY: SEAT; a lane that was away lives until this seat's thread notes its end.
             let lane = unsafe { &*lane };

@@ -2,12 +2,12 @@
 
 use crate::identity::{self, Founding, Identity};
 use corosensei::stack::{Stack, StackPointer};
+use hostcall_locks::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes below a lane's stack that become part of it when the lane overflows where it cannot be ended, in an
 /// allocator for example. They hold the frames until the lane leaves that place.
@@ -34,9 +34,9 @@ struct Parts {
 /// Stacks that nobody uses, by their room.
 static UNUSED: Mutex<BTreeMap<usize, Vec<Parts>>> = Mutex::new(BTreeMap::new());
 
-fn unused() -> MutexGuard<'static, BTreeMap<usize, Vec<Parts>>> {
-    // Nothing panics halfway through a change.
-    UNUSED.lock().unwrap_or_else(PoisonError::into_inner)
+/// Nobody takes or gives back stacks while what is returned lives.
+pub(crate) fn hold() -> impl Sized {
+    UNUSED.lock()
 }
 
 /// The parts of a lane's stack that trap.
@@ -57,7 +57,7 @@ impl LaneStack {
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the lanes' stacks are too large");
         let stack_bytes = stack_bytes.checked_next_multiple_of(page_bytes).ok_or_else(too_large)?;
-        if let Some(parts) = unused().get_mut(&stack_bytes).and_then(Vec::pop) {
+        if let Some(parts) = UNUSED.lock().get_mut(&stack_bytes).and_then(Vec::pop) {
             return Ok(vec![LaneStack { parts }]);
         }
         let begun: Vec<_> = (0..count).map(|_| Self::begin(page_bytes, stack_bytes)).collect();
@@ -157,7 +157,7 @@ impl Drop for LaneStack {
         let start = self.guard().reserve.end;
         // SAFETY: below the thread block nothing is used once the stack has no owner.
         unsafe { give_back(start..identity.stack_base / page_bytes * page_bytes) };
-        unused().entry(stack_bytes).or_default().push(self.parts);
+        UNUSED.lock().entry(stack_bytes).or_default().push(self.parts);
     }
 }
 

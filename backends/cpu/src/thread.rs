@@ -4,8 +4,8 @@ use crate::executor::{Queue, Shared};
 use crate::hold::Hold;
 use crate::seat::{Left, Seat};
 use crate::trap::{self, Signals};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -131,7 +131,7 @@ fn take_seat(shared: &Shared, pthread: libc::pthread_t) -> Option<Arc<Seat>> {
         }
         let waiting = |queue: &mut Queue| queue.vacancies.is_empty() && !queue.is_over();
         let waited = shared.vacancy.wait_timeout_while(queue, SPARE_LIFE, waiting);
-        queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        queue = waited.0;
         if queue.vacancies.is_empty() {
             queue.unseated -= 1;
             queue.workers.retain(|worker| worker.pthread != pthread);

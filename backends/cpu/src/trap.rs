@@ -65,7 +65,7 @@ pub(crate) fn install() -> io::Result<()> {
     if PREVIOUS.get().is_some() {
         return Ok(());
     }
-    static INSTALLING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    static INSTALLING: hostcall_locks::Mutex<()> = hostcall_locks::Mutex::new(());
     let _one = INSTALLING.lock();
     if PREVIOUS.get().is_some() {
         return Ok(());

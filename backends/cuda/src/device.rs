@@ -6,12 +6,13 @@ use crate::list::Listed;
 use crate::mapped::MappedFiles;
 use crate::{Driver, Error, Gpu, GpuInfo};
 use hostcall_abi::launch::{FUNCTION_REGISTERS, STACK_BYTES_SYMBOL};
+use hostcall_locks::Mutex;
 use hostcall_seam::{
     Arenas, Backend, BackendError, ConditionalList, DeviceAddress, DeviceInfo, DeviceKind, Dispatch,
     ImageSource, KernelList, KernelMemory, Memory, Module, Pinned, Properties, Queue, Variable,
 };
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 const WAVE_SIZE: u32 = 32;
 
@@ -119,7 +120,7 @@ impl Cuda {
     }
 
     fn decide(&self) -> Result<Option<Arc<Decide>>, Error> {
-        let mut decide = self.decide.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut decide = self.decide.lock();
         if decide.is_none() {
             *decide = Some(Decide::load(&self.gpu)?.map(Arc::new));
         }

@@ -7,8 +7,9 @@ use crate::memory::{UnusedBlocks, Zeros};
 use crate::queue::Progress;
 use crate::quiet::when_quiet;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+use hostcall_locks::{Mutex, MutexGuard};
 use std::ffi::{CStr, c_char};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// What is known of a GPU before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,7 +184,7 @@ impl Gpu {
         let bytes = bytes.checked_next_multiple_of(128).unwrap_or(bytes);
         // The limit is the context's, which all of a process's `Gpu`s of a device share.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = ONE_AT_A_TIME.lock();
         let doing = || format!("giving each lane a stack of {bytes} bytes");
         let (limit, mut has) = (sys::CUlimit::CU_LIMIT_STACK_SIZE, 0);
         // SAFETY: LOADED, with the GPU's context; the result lives through the call.
@@ -286,7 +287,7 @@ impl Gpu {
     }
 
     pub(crate) fn words(&self) -> MutexGuard<'_, Progress> {
-        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+        self.words.lock()
     }
 
     /// Says whether kernels' code can be loaded before their first launch.
@@ -295,7 +296,7 @@ impl Gpu {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Stream>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 
     /// A stream on which nothing runs.
@@ -309,7 +310,7 @@ impl Gpu {
     }
 
     fn events(&self) -> MutexGuard<'_, Vec<Event>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 
     /// Takes an event without a time, which may have been recorded before.
@@ -378,7 +379,7 @@ impl Drop for Gpu {
             // SAFETY: LOADED; made by `take_event`, and nobody is left who records it.
             self.release(|| unsafe { sys::cuEventDestroy_v2(event.0) });
         }
-        let zeros = self.zeros.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let zeros = self.zeros.get_mut().take();
         let mut pinned: Vec<_> =
             self.words().take_slabs().into_iter().map(|slab| Handle(slab.as_ptr())).collect();
         pinned.extend(zeros.map(|Zeros(start)| Handle(start.as_ptr())));
@@ -438,7 +439,7 @@ static CONTEXTS: Mutex<Vec<Context>> = Mutex::new(Vec::new());
 /// Keeps the context of a device, which the caller has retained, until the process ends. Returns whether it
 /// could, so that the caller counts as a user.
 fn keep_context(device: sys::CUdevice) -> bool {
-    let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut contexts = CONTEXTS.lock();
     match contexts.iter_mut().find(|context| context.device == device) {
         Some(context) => {
             context.users += 1;
@@ -460,7 +461,7 @@ fn keep_context(device: sys::CUdevice) -> bool {
 /// Notes that a [`Gpu`] goes that [`keep_context`] counted. Returns whether it was the last with the device's
 /// context, and whether that stays.
 fn let_go(device: sys::CUdevice, has_failed: bool) -> (bool, bool) {
-    let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut contexts = CONTEXTS.lock();
     // It is there, since it has a user.
     let Some(at) = contexts.iter().position(|context| context.device == device) else { return (false, true) };
     contexts[at].users -= 1;

@@ -4,11 +4,12 @@
 use crate::gpu::Stream;
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
+use hostcall_locks::{Mutex, MutexGuard};
 use std::ffi::c_void;
 use std::hint::spin_loop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -136,7 +137,7 @@ struct State {
 
 impl Copies {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Has the copy made in a batch, by this thread or another one. `make` makes those of a batch.
@@ -156,7 +157,7 @@ impl Copies {
         if leads || waits.wait() == LEADS {
             self.lead(make);
         }
-        let mut error = waits.error.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut error = waits.error.lock();
         error.take().map_or(Ok(()), Err)
     }
 
@@ -194,14 +195,14 @@ fn make(gpu: &Gpu, stream: sys::CUstream, batch: &[Asked]) {
                 Way::From(address) => sys::cuMemcpyDtoHAsync_v2(host, *address, *bytes, stream),
             }
         });
-        *waits.error.lock().unwrap_or_else(PoisonError::into_inner) = given.err();
+        *waits.error.lock() = given.err();
     }
     // SAFETY: LOADED, with a stream of this GPU.
     let finished = gpu.run(|| "copying for lanes".into(), || unsafe { sys::cuStreamSynchronize(stream) });
     for Asked { waits, .. } in batch {
         if let Err(error) = &finished {
             // Which of them it was is not known, and the driver refuses everything from now on.
-            *waits.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+            *waits.error.lock() = Some(error.clone());
         }
     }
 }

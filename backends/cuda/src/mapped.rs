@@ -3,13 +3,14 @@
 use crate::quiet::when_quiet;
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
+use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A file that is mapped into the process, whose pages stay in memory for the GPU. It ends when dropped, or
@@ -42,7 +43,7 @@ impl MappedFiles {
         writable: bool,
     ) -> Result<Arc<MappedFile>, Error> {
         let Ok(metadata) = file.metadata() else { return Ok(Arc::new(gpu.map_file(file, bytes, writable)?)) };
-        let mut maps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut maps = self.0.lock();
         maps.retain(|_, map| map.strong_count() > 0);
         let changed = [metadata.ctime(), metadata.ctime_nsec()];
         let key = (metadata.dev(), metadata.ino(), changed, bytes, writable);

@@ -1,14 +1,19 @@
 //! Memory of the GPU, and memory of the host that the GPU reaches.
+//!
+//! The driver fills memory and copies between buffers by kernels of its own, which find no multiprocessor while waves have
+//! them all, and a wave may wait for what comes after. So the heap is not cleared, and a buffer that is made while kernels
+//! run is cleared by copies of zeros from the host.
 
 use crate::lent::Way;
 use crate::quiet::{if_quiet, when_quiet};
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
+use hostcall_locks::MutexGuard;
 use hostcall_seam::{DeviceAddress, Memory, Pinned};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// What allocations are multiples of.
 const WORD_BYTES: usize = 8;
@@ -72,7 +77,7 @@ impl Gpu {
 
     /// Pinned memory of [`ZEROS_BYTES`] zeros, which nobody writes.
     fn zeros(&self) -> Result<NonNull<u8>, Error> {
-        let mut zeros = self.zeros.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut zeros = self.zeros.lock();
         if let Some(Zeros(start)) = *zeros {
             return Ok(start);
         }
@@ -287,7 +292,7 @@ impl Gpu {
 
 impl Gpu {
     fn unused_blocks(&self) -> MutexGuard<'_, UnusedBlocks> {
-        self.unused_blocks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unused_blocks.lock()
     }
 
     /// Frees the blocks that nobody uses. No kernel runs.

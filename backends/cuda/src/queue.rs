@@ -16,13 +16,14 @@ use crate::module::Function;
 use crate::quiet::Busy;
 use crate::{Error, Gpu};
 use cudarc::driver::sys::{self, CUresult};
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{BackendError, DeviceAddress, Dispatch, ListDispatch, Mark, Queue as _, Running};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Bytes between two queues' numbers: a cache line, so that no queue's writes disturb another's reader.
@@ -140,11 +141,11 @@ impl Queue {
     }
 
     fn running(&self) -> MutexGuard<'_, Work> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 
     fn events(&self) -> MutexGuard<'_, Events> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 
     fn stream(&self) -> Result<sys::CUstream, Error> {

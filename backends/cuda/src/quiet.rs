@@ -1,8 +1,8 @@
 //! The driver frees pinned memory and modules only after every kernel has ended. A kernel may wait for the
 //! very thread that frees, so such things are kept until no kernel of this process runs.
 
+use hostcall_locks::{Mutex, MutexGuard};
 use std::any::Any;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Something that the driver frees only after all kernels. What it returns is dropped after the lock.
 type Release = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
@@ -15,7 +15,7 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { running: 0, later: Vec::new() });
 
 fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    STATE.lock()
 }
 
 /// Frees now when no kernel runs, and else when the last has ended. No kernel starts meanwhile. What `release` returns is dropped

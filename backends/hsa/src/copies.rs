@@ -4,12 +4,12 @@
 //! may be what the kernel waits for. So a copy is given to an engine only when it can begin at once: `queue.rs` has the
 //! runtime tell when that is.
 
-use crate::gpu::{Gpu, lock};
+use crate::gpu::Gpu;
 use crate::memory::Block;
 use crate::runtime::Error;
 use crate::signal::{Signal, Watched};
 use crate::sys::hsa_agent_t;
-use std::sync::Mutex;
+use hostcall_locks::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the blocks through which memory is filled, and pageable memory of the host is copied.
@@ -128,7 +128,7 @@ impl CopyInOrder {
     /// # Safety
     /// As for [`Copy::start`].
     pub unsafe fn start(&self, gpu: &Gpu, copy: &Copy) -> Result<(), Error> {
-        let mut turn = lock(&self.turn);
+        let mut turn = self.turn.lock();
         if matches!(*turn, Turn::Never) {
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl CopyInOrder {
     /// Lets the copy not begin any more, and waits for one that has begun. Returns whether it has ended: an engine that failed may
     /// never say so.
     pub fn end(&self, gpu: &Gpu) -> bool {
-        let mut turn = lock(&self.turn);
+        let mut turn = self.turn.lock();
         if let Turn::Started { left } = *turn {
             return has_ended(&self.done, gpu, left);
         }
@@ -196,7 +196,7 @@ impl Staging {
             return;
         }
         self.zeros.free(gpu);
-        self.data.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).free(gpu);
+        self.data.into_inner().free(gpu);
     }
 }
 
@@ -265,7 +265,7 @@ impl Gpu {
     /// # Safety
     /// The GPU has `bytes.len()` bytes at `address` while this runs.
     pub unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        let data = lock(&self.staging().data);
+        let data = self.staging().data.lock();
         for (part, at) in bytes.chunks_mut(STAGING_BYTES).zip((address..).step_by(STAGING_BYTES)) {
             let copy = Copy::once(Side::Host(data.address()), Side::Gpu(at), part.len());
             // SAFETY: by the caller's promise; the lock keeps others from the block.
@@ -285,7 +285,7 @@ impl Gpu {
     /// # Safety
     /// The GPU has `bytes.len()` bytes at `address` while this runs.
     pub unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
-        let data = lock(&self.staging().data);
+        let data = self.staging().data.lock();
         for (part, at) in bytes.chunks(STAGING_BYTES).zip((address..).step_by(STAGING_BYTES)) {
             // SAFETY: the block has so many bytes, and the lock keeps others from it.
             unsafe { data.start().as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };

@@ -7,8 +7,9 @@
 
 use crate::runtime::{Error, FaultKind, Runtime};
 use crate::sys::{self, hsa_amd_event_t, hsa_queue_t, hsa_status_t};
+use hostcall_locks::Mutex;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What went wrong on an open GPU first.
 #[derive(Debug)]
@@ -23,14 +24,14 @@ pub(crate) struct Faults {
 static OPEN: Mutex<(usize, Vec<Weak<Faults>>)> = Mutex::new((0, Vec::new()));
 
 fn open(of: impl Fn(&Faults) -> bool) -> Vec<Arc<Faults>> {
-    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = OPEN.lock();
     open.1.iter().filter_map(Weak::upgrade).filter(|faults| of(faults)).collect()
 }
 
 impl Faults {
     /// Those of a GPU that is opened.
     pub fn new(runtime: &'static Runtime, agent: u64) -> Arc<Self> {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = OPEN.lock();
         open.0 += 1;
         let faults = Arc::new(Self { runtime, agent, number: open.0, first: OnceLock::new() });
         open.1.retain(|known| known.strong_count() > 0);

@@ -10,14 +10,10 @@ use crate::ring::Ring;
 use crate::runtime::{Error, FaultKind, Runtime};
 use crate::signal::{Signal, Watched};
 use crate::sys::{hsa_agent_t, hsa_amd_memory_pool_t};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use hostcall_locks::Mutex;
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Builder;
 use std::time::Duration;
-
-/// Locks a mutex. What a panic left behind is whole here: nothing panics between two changes under a lock.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Rings that no queue has. Packets may be in flight in them.
 #[derive(Default)]
@@ -92,7 +88,7 @@ impl Gpu {
 
     /// Takes a signal with this value.
     pub(crate) fn take_signal(&self, watched: Watched, value: i64) -> Result<Signal, Error> {
-        let mut free = lock(&self.signals);
+        let mut free = self.signals.lock();
         let known = free.iter().rposition(|signal| signal.watched == watched);
         let taken = known.map(|at| free.swap_remove(at));
         drop(free);
@@ -107,12 +103,12 @@ impl Gpu {
 
     /// Takes back signals that nobody will change or look at any more.
     pub(crate) fn give_back_signals(&self, signals: impl IntoIterator<Item = Signal>) {
-        lock(&self.signals).extend(signals);
+        self.signals.lock().extend(signals);
     }
 
     /// Takes a ring in which nothing is in flight.
     pub(crate) fn take_ring(self: &Arc<Self>) -> Result<Arc<Ring>, Error> {
-        let mut unused = lock(&self.rings);
+        let mut unused = self.rings.lock();
         let idle = unused.rings.iter().position(|ring| ring.is_idle(self));
         let idle = idle.map(|at| unused.rings.swap_remove(at));
         drop(unused);
@@ -122,7 +118,7 @@ impl Gpu {
     /// Takes back the ring of a queue that has gone, and waits on a thread for what is in flight.
     pub(crate) fn give_back_ring(self: &Arc<Self>, ring: Arc<Ring>) {
         let is_idle = ring.has_nothing_in_flight();
-        let mut unused = lock(&self.rings);
+        let mut unused = self.rings.lock();
         unused.rings.push(ring);
         if is_idle || unused.are_watched {
             return;
@@ -139,7 +135,7 @@ impl Gpu {
         loop {
             // Ends the rings after a failure, and so what is in flight.
             let _ = self.check();
-            let mut unused = lock(&self.rings);
+            let mut unused = self.rings.lock();
             let freed: Vec<_> =
                 unused.rings.iter().map(|ring| ring.reclaim(self, &mut ring.lock())).collect();
             unused.are_watched = unused.rings.iter().any(|ring| !ring.has_nothing_in_flight());
@@ -154,7 +150,7 @@ impl Gpu {
     }
 
     pub(crate) fn add_queue(&self, queue: &Arc<QueueState>) {
-        let mut queues = lock(&self.queues);
+        let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(queue));
     }
@@ -170,8 +166,8 @@ impl Gpu {
 
     /// Ends all rings, so that no kernel uses memory any more which is freed because of the failure.
     fn end(&self, kind: FaultKind, fault: &str) -> Error {
-        let queues: Vec<_> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
-        let rings = lock(&self.rings).rings.clone();
+        let queues: Vec<_> = self.queues.lock().iter().filter_map(Weak::upgrade).collect();
+        let rings = self.rings.lock().rings.clone();
         let rings: Vec<_> = queues.iter().filter_map(|queue| queue.ring().cloned()).chain(rings).collect();
         let mut running: Vec<String> = rings.iter().filter_map(|ring| ring.running_kernel()).collect();
         running.sort();
@@ -189,11 +185,11 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        for ring in std::mem::take(&mut lock(&self.rings).rings) {
+        for ring in std::mem::take(&mut self.rings.lock().rings) {
             ring.end(self);
-            lock(&self.signals).push(ring.done());
+            self.signals.lock().push(ring.done());
         }
-        for signal in std::mem::take(&mut *lock(&self.signals)) {
+        for signal in std::mem::take(&mut *self.signals.lock()) {
             // SAFETY: every user of the signal held the GPU, and its rings have ended.
             unsafe { signal.destroy(self) };
         }

@@ -1,13 +1,13 @@
 //! The kernel argument segment of a dispatch: the kernel's own arguments, hidden ones, and what arguments refer to.
 
-use crate::gpu::{Gpu, lock};
+use crate::gpu::Gpu;
 use crate::memory::Block;
 use crate::metadata::{Argument, Kind};
 use crate::module::Function;
 use crate::runtime::Error;
+use hostcall_locks::Mutex;
 use hostcall_seam::Dispatch;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 
 /// Bytes of a segment that is taken from a slab; larger ones are allocated by themselves.
 const SLOT_BYTES: usize = 1024;
@@ -63,7 +63,7 @@ impl Segments {
         if bytes > SLOT_BYTES {
             return Block::allocate(gpu, gpu.kernarg_pool(), bytes, WHAT).map(Segment::Own);
         }
-        let mut slabs = lock(&self.0);
+        let mut slabs = self.0.lock();
         if slabs.free.is_empty() {
             let slab = Block::allocate(gpu, gpu.kernarg_pool(), SLAB_BYTES, WHAT)?;
             // SAFETY: each slot lies in the slab.
@@ -77,14 +77,14 @@ impl Segments {
     /// Takes back a segment whose dispatch has ended.
     pub fn give_back(&self, gpu: &Gpu, segment: Segment) {
         match segment {
-            Segment::Slot(start) => lock(&self.0).free.push(start),
+            Segment::Slot(start) => self.0.lock().free.push(start),
             Segment::Own(block) => block.free(gpu),
         }
     }
 
     /// Frees the memory; no segment is used any more.
     pub fn free(&self, gpu: &Gpu) {
-        let slabs = std::mem::take(&mut *lock(&self.0));
+        let slabs = std::mem::take(&mut *self.0.lock());
         for slab in slabs.slabs {
             slab.free(gpu);
         }

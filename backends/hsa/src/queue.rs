@@ -1,7 +1,7 @@
 //! Queues, which do one operation after the other.
 
 use crate::copies::{Copy, CopyInOrder, Side};
-use crate::gpu::{Gpu, lock};
+use crate::gpu::Gpu;
 use crate::kernarg;
 use crate::memory::PinnedMemory;
 use crate::module::Function;
@@ -10,13 +10,14 @@ use crate::ring::{Kept, OwnedSignal, Ring};
 use crate::runtime::{Error, FaultKind};
 use crate::signal::Watched;
 use crate::sys::{self, hsa_amd_profiling_dispatch_time_t, hsa_kernel_dispatch_packet_t};
+use hostcall_locks::Mutex;
 use hostcall_seam::{BackendError, DeviceAddress, Dispatch, Mark, Pinned, Running};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Builder;
 
 /// What a queue and its GPU know.
@@ -93,7 +94,7 @@ impl Queue {
             return Ok(ring);
         }
         // One thread takes it.
-        let _guard = lock(&self.state.signalled);
+        let _guard = self.state.signalled.lock();
         if self.state.ring.get().is_none() {
             let ring = self.gpu.take_ring()?;
             // What it did for other queues is no progress of this one.
@@ -200,7 +201,7 @@ impl Queue {
 
     /// Takes what was reached off the values that were signalled.
     fn advance(&self, ring: &Ring) {
-        let mut signalled = lock(&self.state.signalled);
+        let mut signalled = self.state.signalled.lock();
         let ended = ring.ended();
         while signalled.front().is_some_and(|(operation, _)| *operation <= ended) {
             let Some((_, value)) = signalled.pop_front() else { break };
@@ -296,7 +297,7 @@ unsafe impl hostcall_seam::Queue for Queue {
             return Ok(());
         };
         // One lock for both, so that the values of two threads stand in the order of their operations.
-        let mut signalled = lock(&self.state.signalled);
+        let mut signalled = self.state.signalled.lock();
         signalled.push_back((ring.submitted(), value));
         drop(signalled);
         self.advance(ring);

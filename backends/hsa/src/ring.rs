@@ -8,7 +8,7 @@
 
 use crate::copies::CopyInOrder;
 use crate::faults::{Faults, queue_failed};
-use crate::gpu::{Gpu, lock};
+use crate::gpu::Gpu;
 use crate::kernarg::Segment;
 use crate::memory::PinnedMemory;
 use crate::module::Function;
@@ -16,12 +16,13 @@ use crate::packet::{PACKET_BYTES, Packet};
 use crate::runtime::{Error, FaultKind};
 use crate::signal::{Signal, Watched};
 use crate::sys::{self, hsa_queue_t, hsa_signal_t};
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::Kernel;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Packets of a ring: more than [`crate::Queue`]'s users have in flight.
 const PACKETS: u32 = 1024;
@@ -131,7 +132,7 @@ impl Ring {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, RingState> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     /// The signal that each operation's last packet counts down.

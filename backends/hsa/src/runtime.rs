@@ -4,10 +4,11 @@ use crate::agent::{self, GpuInfo};
 use crate::faults;
 use crate::gpu::Gpu;
 use crate::sys::{self, Functions, hsa_status_t};
+use hostcall_locks::Mutex;
 use hostcall_seam::{BackendError, DeviceFault, DeviceFaultKind};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString, c_char, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// ROCm's runtime.
 pub const LIBRARY: &str = "libhsa-runtime64.so.1";
@@ -127,7 +128,7 @@ impl Runtime {
     /// A sentence that says what is missing, the same at every call.
     pub fn load() -> Result<&'static Self, String> {
         let file = std::env::var_os(LIBRARY_VARIABLE).unwrap_or_else(|| LIBRARY.into());
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = LOADED.lock();
         loaded.files.entry(file.clone()).or_insert_with(|| Self::open(&file)).clone()
     }
 
@@ -142,7 +143,7 @@ impl Runtime {
     /// What `lookup` returns for a name is the function of this name as the HSA headers declare it, and the
     /// runtime does what is said above.
     pub unsafe fn contained(lookup: Lookup) -> Result<&'static Self, String> {
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = LOADED.lock();
         let start = || {
             // SAFETY: by the caller's promise.
             let functions = unsafe { Functions::find(lookup) };

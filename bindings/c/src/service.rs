@@ -8,10 +8,11 @@ use hostcall::service::{Reply, Request, Service};
 use hostcall::{Caller, Device};
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
+use hostcall_locks::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// A method of a service: the number by which kernels call it, and its name for reports. The library keeps one copy of each
 /// name as long as the process runs.
@@ -151,7 +152,7 @@ impl Places {
 /// Returns the process's copy of a name. Reports and traces keep names as long as they like.
 pub(crate) fn name_of(text: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = NAMES.lock();
     if let Some(name) = names.get(text) {
         return name;
     }

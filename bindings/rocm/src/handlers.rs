@@ -1,13 +1,14 @@
 //! The caller's handlers, for all consumers of the process, and what is fatal.
 
 use crate::functions::Error;
+use hostcall_locks::RwLock;
 use hostcall_server::rocm::{Mode, Packet, Services, number};
 use hostcall_server::services::Builtins;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
+use std::sync::{LazyLock, OnceLock};
 
 /// The caller's handler of a service: state, service and a lane's eight words.
 pub type Handler = unsafe extern "C-unwind" fn(*mut c_void, u32, *mut u64) -> c_int;
@@ -65,7 +66,7 @@ pub(crate) unsafe fn register(service: u32, function: Handler, state: *mut c_voi
 }
 
 fn add(service: u32, handler: Registered) -> Result<(), Error> {
-    let mut handlers = HANDLERS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut handlers = HANDLERS.write();
     if handlers.contains_key(&service) {
         return Err(Error::InvalidRequest);
     }
@@ -77,7 +78,7 @@ fn add(service: u32, handler: Registered) -> Result<(), Error> {
 
 /// Registers the library's own `printf`.
 pub(crate) fn register_printf() -> Result<(), Error> {
-    let mut handlers = HANDLERS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut handlers = HANDLERS.write();
     if handlers.contains_key(&number::PRINTF) {
         return Err(Error::InvalidRequest);
     }
@@ -129,7 +130,7 @@ pub(crate) fn services() -> &'static Services {
 /// Calls the handler of a packet's service for each of its lanes.
 fn dispatch(packet: &mut Packet<'_>) {
     let service = packet.service();
-    let handlers = HANDLERS.read().unwrap_or_else(PoisonError::into_inner);
+    let handlers = HANDLERS.read();
     let own = if service == number::DEFAULT { None } else { handlers.get(&service) };
     let handler = own.or_else(|| handlers.get(&number::DEFAULT)).copied();
     // A handler may register another.

@@ -2,8 +2,8 @@
 //! caller's own code may wait for it, so it is HSA's.
 
 use hostcall_hsa::{LIBRARY, LIBRARY_VARIABLE};
+use hostcall_locks::Mutex;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
 
 /// HSA's handle of a signal.
 #[repr(C)]
@@ -26,7 +26,7 @@ impl Functions {
     fn get() -> Option<Self> {
         // The library stays loaded: threads of its own run in it.
         static LOADED: Mutex<Option<(libloading::Library, Functions)>> = Mutex::new(None);
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = LOADED.lock();
         if loaded.is_none() {
             *loaded = Self::load();
         }

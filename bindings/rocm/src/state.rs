@@ -3,10 +3,11 @@
 use crate::functions::Error;
 use crate::handlers::{self, debug};
 use crate::hsa::Signal;
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_server::rocm::{ALIGN, Consumer, LaunchError, Layout, Options, PacketMemory, Version};
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 /// A consumer and the doorbell of its buffers.
 struct Known {
@@ -40,7 +41,7 @@ pub(crate) struct Removed {
 impl State {
     pub fn lock() -> MutexGuard<'static, Self> {
         static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
-        STATE.lock().unwrap_or_else(PoisonError::into_inner)
+        STATE.lock()
     }
 
     /// Makes a consumer. Returns its number, which is never 0.

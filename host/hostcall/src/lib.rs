@@ -71,7 +71,8 @@
 //! error, closure_table   what can go wrong, also with graphs; the closures that kernels call
 //! uses, staging, grid    who uses memory, in which order; pinned memory of copies; sizes of launches
 //! owners, reaper         who gave a stream an operation; the thread that looks after streams, host functions
-//! core, waiting, words   what outlives an open device; threads that wait; words that streams and kernels share
+//! core, open_devices     what outlives an open device; the open devices of the process
+//! waiting, words         threads that wait; words that streams and kernels share
 //! buffer, transfer       memory with its types; copies and fills that were checked
 //! images, hostcalls      code; what answers kernels that speak ROCm's protocol
 //! inner                  an open device
@@ -127,7 +128,7 @@ pub use device::graph;
 
 pub use device::{
     Device, DeviceBuffer, Error, Event, Grid, Hostcall, HostcallState, LaunchFailure, LaunchKernel, NoBuffer,
-    NotContinuous, Stream, UntypedHostcall, WireType,
+    NotContinuous, Stream, UntypedHostcall, WeakDevice, WireType,
 };
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;

@@ -5,6 +5,7 @@ use hostcall::device::{
 };
 use hostcall::hostcall_device::{Global, Lane, Plain, kernel};
 use hostcall::{Device, DeviceBuffer, Grid, Hostcall, LaunchKernel};
+use std::io::BufRead;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -416,6 +417,41 @@ fn a_stream_that_is_dropped_tells_its_failure() {
         .unwrap();
     let text = String::from_utf8_lossy(&child.stderr);
     assert!(text.contains("was dropped") && text.contains("on purpose"), "{text}");
+}
+
+/// Each of the first 70 host functions waits until the 71st has begun, which has no thread.
+#[test]
+fn host_functions_that_wait_for_one_without_a_thread_are_told_of() {
+    const CHILD: &str = "HOSTCALL_TEST_WAITS_FOR_A_HOST_FUNCTION";
+    if std::env::var_os(CHILD).is_some() {
+        let device = cpu();
+        let begun = Arc::new(AtomicBool::new(false));
+        let streams: Vec<_> = (0..71).map(|_| device.stream().unwrap()).collect();
+        for stream in &streams[..70] {
+            let begun = begun.clone();
+            let wait = move || {
+                while !begun.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            };
+            stream.host_function(wait).unwrap();
+        }
+        streams[70].host_function(move || begun.store(true, Ordering::Relaxed)).unwrap();
+        streams[70].synchronize().unwrap();
+        return;
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["host_functions_that_wait_for_one_without_a_thread_are_told_of", "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = "hostcall: 7 host functions of cpu wait for a thread: 64 run, which is the most, and none has returned for a \
+                second. One that waits for a function that has not begun waits for ever";
+    let lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.map(Result::unwrap).any(|line| line == told));
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// Paths are literal, and what holds no kernels is refused before it is loaded (M6, D8).

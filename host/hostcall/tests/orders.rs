@@ -259,7 +259,15 @@ fn posts_that_are_not_handled_hold_up_only_their_stream() {
 }
 
 #[kernel(crate = hostcall)]
-fn ask(_lane: &Lane, closure: hostcall::hostcall_device::HostcallRef<u32, u32>) {
+fn ask(
+    lane: &Lane,
+    closure: hostcall::hostcall_device::HostcallRef<u32, u32>,
+    kept: &[Global<u32>],
+    launch: u32,
+) {
+    while kept[0].get() <= launch {
+        lane.pause();
+    }
     let _ = closure.call(1);
 }
 
@@ -280,11 +288,14 @@ fn a_launch_drops_no_value_of_an_earlier_one() {
     let stream = device.stream().unwrap();
     let dropped = Arc::new(Mutex::new(0));
     let held = dropped.lock().unwrap();
-    for _ in 0..LAUNCHES {
+    // How many launches have the last reference to their closure.
+    let kept = device.pinned::<u32>(1).unwrap();
+    for launch in 0..LAUNCHES {
         let locks = Locks(dropped.clone());
         let closure =
             Hostcall::continuous(&device, move |x: u32| x + u32::from(Arc::strong_count(&locks.0) == 0));
-        ask.launch(&stream, Grid::new(1, 1), (&closure.unwrap(),)).unwrap();
+        ask.launch(&stream, Grid::new(1, 1), (&closure.unwrap(), &kept, launch)).unwrap();
+        kept[0].set(launch + 1);
     }
     drop(held);
     stream.synchronize_for(PATIENCE).unwrap();

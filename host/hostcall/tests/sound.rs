@@ -4,12 +4,12 @@
 use hostcall::device::RawArg;
 use hostcall::device::SoftwareDeviceConfig;
 use hostcall::hostcall_device::{CallError, Global, Lane, kernel, service};
-use hostcall::{Device, Error, Grid, LaunchFailure, LaunchKernel};
+use hostcall::{Device, Error, Grid, LaunchFailure, LaunchKernel, WeakDevice};
 use std::cell::Cell;
 use std::hint::{black_box, spin_loop};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -192,8 +192,64 @@ fn a_lane_that_was_ended_may_hold_locks_and_the_error_says_so() {
     assert!(LOCK.try_lock().is_err());
 }
 
+/// Counts what is dropped of a service that knows its own device.
+struct Knows(Arc<OnceLock<WeakDevice>>, Arc<AtomicU64>);
+
+impl EchoHandler for Knows {
+    fn echo(&self, x: u64) -> Result<u64, CallError> {
+        let device = self.0.get().and_then(WeakDevice::upgrade).ok_or(CallError::Failed(1))?;
+        Ok(x + u64::from(device.wave_size()))
+    }
+}
+
+impl Drop for Knows {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[kernel]
+fn asks(lane: &Lane, out: &[Global<u64>]) {
+    out[lane.global_id()].set(Echo::echo(1).unwrap_or(0));
+}
+
+#[test]
+fn a_service_that_knows_its_device_does_not_keep_it() {
+    let (own, dropped) = (Arc::<OnceLock<WeakDevice>>::default(), Arc::<AtomicU64>::default());
+    let service = Echo::serve(Knows(own.clone(), dropped.clone()));
+    let device = Device::builder("cpu").service(service).open().unwrap();
+    own.set(device.downgrade()).ok().unwrap();
+    let (stream, out) = (device.stream().unwrap(), device.alloc_zeroed::<u64>(1).unwrap());
+    asks.launch(&stream, Grid::new(1, 1), (&out,)).unwrap();
+    assert_eq!(out.read().unwrap(), [1 + u64::from(device.wave_size())]);
+    drop((stream, out, device));
+    assert!(own.get().unwrap().upgrade().is_none());
+    let begun = Instant::now();
+    while dropped.load(Ordering::Relaxed) == 0 && begun.elapsed() < Duration::from_secs(60) {
+        thread::yield_now();
+    }
+    assert_eq!(dropped.load(Ordering::Relaxed), 1);
+}
+
 #[kernel]
 fn nothing(_lane: &Lane) {}
+
+/// Returns the status of a child of this process that runs `work`, for a minute at most.
+fn status_of_child(work: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child calls what is tested, and `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: have no preconditions. The first ends a child that hangs.
+        unsafe {
+            libc::alarm(60);
+            libc::_exit(work())
+        };
+    }
+    let mut status = 0;
+    // SAFETY: writes the status of this process's child to memory made for it.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    status
+}
 
 #[test]
 fn a_child_is_told_that_the_device_is_not_its_own() {
@@ -203,15 +259,11 @@ fn a_child_is_told_that_the_device_is_not_its_own() {
     let launch = nothing.launch(&stream, Grid::new(1, 1), ()).unwrap();
     let event = stream.record().unwrap();
     stream.synchronize().unwrap();
-    // SAFETY: the child calls what is tested, and `_exit`.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: has no preconditions.
-        let end = |code| unsafe { libc::_exit(code) };
-        // SAFETY: as above. It ends a child that hangs.
-        unsafe { libc::alarm(60) };
+    let mut own = Some((device, stream, buffer, launch, event));
+    let status = status_of_child(|| {
+        let (device, stream, buffer, launch, event) = own.as_ref().unwrap();
         let told = [
-            nothing.launch(&stream, Grid::new(1, 1), ()).map(drop),
+            nothing.launch(stream, Grid::new(1, 1), ()).map(drop),
             stream.synchronize(),
             stream.synchronize_for(Duration::from_secs(1)),
             stream.record().map(drop),
@@ -228,19 +280,47 @@ fn a_child_is_told_that_the_device_is_not_its_own() {
         ];
         let place = told.iter().position(|told| !matches!(told, Err(Error::Forked { .. })));
         if let Some(place) = place {
-            end(1 + place as i32);
+            return 1 + place as i32;
         }
         launch.cancel();
         device.cancel_all();
         device.close();
-        drop((launch, event, stream, buffer, device));
-        end(0);
-    }
-    let mut status = 0;
-    // SAFETY: writes the status of this process's child to memory made for it.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        drop(own.take());
+        0
+    });
     assert_eq!(status, 0, "the child's status");
     // The parent's device goes on.
+    let (_device, stream, ..) = own.unwrap();
     nothing.launch(&stream, Grid::new(1, 1), ()).unwrap();
     stream.synchronize().unwrap();
+}
+
+/// Forks while other threads launch, so that some of them hold locks of the process. They start no threads meanwhile: the standard
+/// library has a lock for that, which a child cannot use then.
+#[test]
+fn a_child_opens_a_device_of_its_own() {
+    let work = |device: &Device| -> Result<(), Error> {
+        let stream = device.stream()?;
+        for _ in 0..10 {
+            nothing.launch(&stream, Grid::new(2, 64), ())?;
+            stream.synchronize()?;
+        }
+        Ok(())
+    };
+    let devices = [open(), open()];
+    devices.iter().for_each(|device| work(device).unwrap());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for device in &devices {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    work(device).unwrap();
+                }
+            });
+        }
+        let statuses = (0..40).map(|_| status_of_child(|| i32::from(work(&open()).is_err())));
+        let failed = statuses.enumerate().find(|(_, status)| *status != 0);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(failed, None, "the child and its status");
+    });
 }

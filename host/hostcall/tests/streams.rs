@@ -204,6 +204,35 @@ fn many_threads_stop_one_stream() {
     count.launch(stream, ONE, (counter,)).unwrap().wait().unwrap();
 }
 
+/// What a thread launched before has ended when its wait returns, whoever else launches and waits, and each failure is told.
+#[test]
+fn many_threads_synchronize_one_stream() {
+    const THREADS: u32 = 8;
+    const ROUNDS: u32 = 200;
+    let device = cpu();
+    let (stream, counter) = (device.stream().unwrap(), device.alloc_zeroed::<u32>(1).unwrap());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    count.launch(&stream, ONE, (&counter,)).unwrap();
+                    stream.synchronize().unwrap();
+                    assert!(counter.read_now().unwrap().unwrap()[0] >= round);
+                }
+            });
+        }
+    });
+    assert_eq!(counter.read().unwrap(), [THREADS * ROUNDS]);
+    let launched = panic_at.launch(&stream, ONE, (1,)).unwrap();
+    let told = std::thread::scope(|scope| {
+        let waits = [(); THREADS as usize].map(|()| scope.spawn(|| stream.synchronize().is_err()));
+        waits.map(|wait| wait.join().unwrap())
+    });
+    assert_eq!(told.iter().filter(|is_told| **is_told).count(), 1, "{told:?}");
+    assert!(launched.wait().is_err());
+    stream.synchronize().unwrap();
+}
+
 #[kernel]
 fn panic_behind_gate(lane: &Lane, gate: &Global<u32>) {
     while gate.get() == 0 {

@@ -2,8 +2,9 @@
 //! driver, unless they are larger than half a block.
 
 use crate::{DeviceAddress, KernelMemory, Memory};
+use hostcall_locks::{Mutex, MutexGuard};
 use offset_allocator::{Allocation, Allocator};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of a block; what is larger than half of it gets memory of its own.
 const ARENA_BYTES: u64 = 64 << 20;
@@ -20,7 +21,7 @@ type Shared = Arc<Mutex<Vec<Arena>>>;
 
 fn lock(arenas: &Shared) -> MutexGuard<'_, Vec<Arena>> {
     // Nothing panics halfway through a change.
-    arenas.lock().unwrap_or_else(PoisonError::into_inner)
+    arenas.lock()
 }
 
 /// Allocates so many bytes of GPU memory.

@@ -1,5 +1,5 @@
 //! What is checked in models: `tests/models.rs` compiles the modules that use this with loom's of the same names.
 
-pub(crate) use parking_lot::Mutex;
+pub(crate) use hostcall_locks::Mutex;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 pub(crate) use std::thread::{Thread, current, park_timeout};

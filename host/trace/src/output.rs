@@ -2,7 +2,7 @@
 //! writes while more are made.
 
 use crate::tracer::no_thread;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};

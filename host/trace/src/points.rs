@@ -22,7 +22,7 @@ use crate::record::ClockPair;
 use crate::tracer::Source;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::trace::{PointHead, PointKind};
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use crate::record::{Call, ClockPair, Ending, Waiting};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::trace::PointKind;
-use parking_lot::{Condvar, Mutex};
+use hostcall_locks::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,13 +185,12 @@ impl Queue {
 
     /// Waits for entries, and a while for more of them. `spare` is memory for the next ones.
     pub fn take(&self, spare: Vec<Entry>) -> Taken {
-        let mut waiting = self.waiting.lock();
-        while waiting.entries.is_empty() && waiting.posts.is_empty() && !waiting.is_last {
-            self.changed.wait(&mut waiting);
-        }
+        let is_empty =
+            |waiting: &mut Taken| waiting.entries.is_empty() && waiting.posts.is_empty() && !waiting.is_last;
+        let waiting = self.changed.wait_while(self.waiting.lock(), is_empty);
         let half = self.most_calls / 2;
         let gathers = |waiting: &mut Taken| waiting.entries.len() < half && !waiting.is_last;
-        let _ = self.changed.wait_while_for(&mut waiting, gathers, GATHERS_FOR);
+        let (mut waiting, _) = self.changed.wait_timeout_while(waiting, GATHERS_FOR, gathers);
         Taken {
             entries: std::mem::replace(&mut waiting.entries, spare),
             posts: std::mem::take(&mut waiting.posts),

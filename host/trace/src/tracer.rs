@@ -24,7 +24,7 @@ use crate::queue::{Entry, MethodKey, Queue};
 use crate::record::{Call, Ending, Waiting};
 use crate::writer::{self, Results, elapsed_ns};
 use hostcall_abi::launch::LaunchId;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};

@@ -9,7 +9,7 @@ use crate::names::Names;
 use crate::queue::{Entry, MethodKey, PointsEntry, Queue, Taken};
 use crate::record::{Call, Event, Posts, Totals};
 use hostcall_abi::launch::LaunchId;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;

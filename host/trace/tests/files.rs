@@ -1,11 +1,11 @@
 //! Traces are written and read again: whole, cut, damaged, and when writing fails.
 
 use hostcall_abi::launch::LaunchId;
+use hostcall_locks::Mutex;
 use hostcall_trace::{
     Call, Ending, Event, Flush, Follower, Names, OpenError, Reader, Status, StreamFile, Totals, Tracer,
     Waiting,
 };
-use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::io::{self, Write};
 use std::process::Command;

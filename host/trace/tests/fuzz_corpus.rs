@@ -4,11 +4,11 @@
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::record::{Field, Number, Type};
 use hostcall_abi::trace::PointHead;
+use hostcall_locks::Mutex;
 use hostcall_trace::{
     Call, Descriptor, Ending, Page, PointKind, Points, PointsPage, Reader, Status, StreamFile, StreamTotals,
     Tracer, Waiting,
 };
-use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::io::{self, Write};
 use std::sync::{Arc, LazyLock};

@@ -3,13 +3,12 @@
 use super::core::Core;
 use super::error::Error;
 use super::forked;
-use super::graph::note_device;
 use super::hostcalls::Hostcalls;
 use super::images::{EmbeddedImage, Images};
 use super::inner::{Device, DeviceHooks, Inner, Traced};
+use super::open_devices::{self, OpenDevice};
 use super::raw::{PointNumbers, TracedPoints, points_memory};
 use super::reaper::ReaperThread;
-use super::waiting::note_core;
 use super::words::StreamWordTable;
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, ChannelParams};
@@ -25,6 +24,7 @@ use hostcall_device::services::TracePoints;
 #[cfg(feature = "gfx942")]
 use hostcall_hsa::Runtime;
 use hostcall_hsa::{Hsa, Vendor};
+use hostcall_locks::Mutex;
 use hostcall_seam::{
     Backend, BackendError, DeviceAddress, DeviceInfo, DeviceKind, Memory, Pinned, Properties,
 };
@@ -36,7 +36,7 @@ use hostcall_trace::{Points, Source, Tracer};
 use std::any::Any;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// The GPUs in software: of the runtime that the feature `gfx942` adds.
 const SOFTWARE_GPU: Vendor = Vendor::Software {
@@ -244,9 +244,8 @@ impl DeviceBuilder {
             Some(builtins) => builtins,
             None => Builtins::builder().build().map_err(Error::Builtins)?,
         };
-        let (reaper, reaper_thread) = ReaperThread::start(backend.clone())?;
+        let (reaper, reaper_thread) = ReaperThread::start(self.name.clone(), backend.clone())?;
         let core = Core::new(std::mem::take(&mut self.name), backend.clone(), reaper, self.stack_bytes);
-        note_core(&core);
         builtins.heap().provide(Arc::new(DeviceHeap(core.clone())));
         let file_tracer = self.tracer.as_ref().filter(|tracer| tracer.has_file());
         let points_memory = file_tracer.map(|_| points_memory(&core, &layout)).transpose()?;
@@ -276,8 +275,6 @@ impl DeviceBuilder {
         builtins.stdio().set_origin(&core.name, wave_size, server.knows_origin());
         builtins.files().set_launches(server.knows_launch());
         builtins.files().set_mapper(DeviceMapper(backend.clone()));
-        let owners = Arc::default();
-        note_device(core.id(), &owners);
         let inner = Arc::new_cyclic(|device| Inner {
             core,
             images,
@@ -287,7 +284,7 @@ impl DeviceBuilder {
             channel,
             _extras: extras,
             stream_words,
-            owners,
+            owners: Arc::default(),
             hostcalls: Hostcalls::new(self.rocm),
             closures: Mutex::default(),
             running: Mutex::default(),
@@ -297,7 +294,10 @@ impl DeviceBuilder {
             _reaper: reaper_thread,
         });
         let _ = opened.set(Arc::downgrade(&inner));
-        forked::note(&inner)?;
+        forked::watch();
+        let (core, owners) = (Arc::downgrade(&inner.core), Arc::downgrade(&inner.owners));
+        let device: Weak<dyn Any + Send + Sync> = Arc::downgrade(&inner) as _;
+        open_devices::note(inner.core.id(), OpenDevice { device, core, owners });
         end_launches_that_report(&inner);
         Ok(Device { inner })
     }

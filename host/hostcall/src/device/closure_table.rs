@@ -3,9 +3,9 @@
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_device::__private::HOSTCALL_METHOD;
+use hostcall_locks::RwLock;
 use hostcall_server::{Handler, RegisterError, Server};
 use hostcall_service::{Reply, Request, Service};
-use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -4,11 +4,12 @@ use super::error::Error;
 use super::reaper::Reaper;
 use super::staging::{Staging, StagingPool};
 use super::uses::Order;
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{Backend, BackendError, ImageSource, Module};
 use hostcall_server::Waiting;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// The part of a device that its buffers, images and events keep.
 pub(crate) struct Core {
@@ -136,7 +137,7 @@ impl Holders {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Weak<dyn HoldsWaves>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock()
     }
 
     fn holders(&self) -> Vec<Arc<dyn HoldsWaves>> {

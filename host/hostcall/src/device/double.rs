@@ -1,6 +1,7 @@
 //! A backend for tests: the software device, which notes what is asked of it, and whose queues do it as a test wants.
 
 use hostcall_abi::cpu::Entry;
+use hostcall_locks::Mutex;
 use hostcall_seam::{
     Backend, BackendError, DeviceAddress, Dispatch, Hooks, ImageSource, Kernel, KernelMemory, Mark, Memory,
     Module, Pinned, Properties, Queue, Running,
@@ -9,7 +10,7 @@ use hostcall_softdev::{Config, Cpu};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 type BeforeDispatch = Box<dyn Fn(&Noted, &str) + Send + Sync>;
 
@@ -44,12 +45,12 @@ impl Noted {
 
     /// The kernels that were dispatched, in order.
     pub fn kernels(&self) -> Vec<String> {
-        self.dispatched.lock().unwrap().iter().map(|(kernel, _)| kernel.clone()).collect()
+        self.dispatched.lock().iter().map(|(kernel, _)| kernel.clone()).collect()
     }
 
     /// Whether the first dispatch of a kernel whose name ends so has ended.
     pub fn has_ended(&self, kernel: &str) -> bool {
-        let dispatched = self.dispatched.lock().unwrap();
+        let dispatched = self.dispatched.lock();
         let first = dispatched.iter().find(|(name, _)| name.ends_with(kernel));
         first.is_some_and(|(_, running)| running.outcome().is_some())
     }
@@ -147,7 +148,7 @@ unsafe impl Backend for Double {
 
     fn enter_thread(&self) {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        self.noted.threads.lock().unwrap().insert(name);
+        self.noted.threads.lock().insert(name);
     }
 
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {
@@ -183,7 +184,7 @@ unsafe impl Queue for DoubleQueue {
         // SAFETY: by the caller's promise.
         let running = unsafe { self.queue.dispatch(&Dispatch { hooks: &hooks, ..*dispatch }) }?;
         let known = running.clone().expect("the software device knows how a dispatch ends");
-        self.noted.dispatched.lock().unwrap().push((dispatch.name.to_owned(), known));
+        self.noted.dispatched.lock().push((dispatch.name.to_owned(), known));
         Ok(running)
     }
 

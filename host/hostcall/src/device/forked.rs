@@ -1,45 +1,46 @@
 //! What becomes of devices in a child of the process that `fork` makes: it has their memory, but none of their threads, and
-//! locks as they were. So whatever is asked of them there is refused before any lock is taken, and nothing is given back.
+//! locks as they were. So whatever is asked of them there is refused before any lock is taken, and nothing is given back. The
+//! locks of the process are held while a child is made, so that the child can open devices of its own.
 
-use super::error::Error;
-use super::inner::Inner;
+use super::graph::hold_captures;
+use super::open_devices::{self, OpenDevice};
+use super::waiting::hold_waiters;
+use hostcall_locks::MutexGuard;
+use std::any::Any;
 use std::cell::RefCell;
+use std::sync::Once;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
-type Devices = Vec<Weak<Inner>>;
-
-/// The open devices.
-static DEVICES: Mutex<Devices> = Mutex::new(Vec::new());
+/// The locks of the process.
+struct Held {
+    devices: MutexGuard<'static, Vec<(u64, OpenDevice)>>,
+    _others: [Box<dyn Any>; 3],
+}
 
 thread_local! {
-    /// Keeps the devices as they are while the thread makes a child.
-    static FORKING: RefCell<Option<MutexGuard<'static, Devices>>> = const { RefCell::new(None) };
+    /// Keeps the locks while the thread makes a child.
+    static FORKING: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-fn devices() -> MutexGuard<'static, Devices> {
-    // Nothing panics halfway through a change.
-    DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Has children know that the device is not theirs.
-///
-/// # Errors
-/// The system has no memory to note it.
-pub(super) fn note(device: &Arc<Inner>) -> Result<(), Error> {
+/// Has children of the process know which devices are not theirs.
+pub(super) fn watch() {
     static WATCH: Once = Once::new();
     // SAFETY: the functions take nothing and do not unwind. A program has memory for this one, or none for anything.
     WATCH.call_once(|| unsafe {
         libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
     });
-    let mut devices = devices();
-    devices.retain(|device| device.strong_count() > 0);
-    devices.push(Arc::downgrade(device));
-    Ok(())
 }
 
 extern "C" fn before() {
-    let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(devices()));
+    let hold = || Held {
+        devices: open_devices::lock(),
+        _others: [
+            Box::new(hold_captures()),
+            Box::new(hold_waiters()),
+            Box::new(hostcall_softdev::hold_locks()),
+        ],
+    };
+    let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(hold()));
 }
 
 extern "C" fn in_parent() {
@@ -48,15 +49,17 @@ extern "C" fn in_parent() {
 
 /// Closes the devices for the child, and keeps them for good: to drop one waits for its threads.
 extern "C" fn in_child() {
-    let close = |device: Weak<Inner>| {
-        let Some(device) = device.upgrade() else { return };
-        device.core.forked.store(true, Ordering::SeqCst);
-        device.core.closed.store(true, Ordering::SeqCst);
+    let close = |(_, open): (u64, OpenDevice)| {
+        let Some(device) = open.device.upgrade() else { return };
+        if let Some(core) = open.core.upgrade() {
+            core.forked.store(true, Ordering::SeqCst);
+            core.closed.store(true, Ordering::SeqCst);
+        }
         std::mem::forget(device);
     };
     let _ = FORKING.try_with(|forking| {
-        if let Some(mut devices) = forking.borrow_mut().take() {
-            devices.drain(..).for_each(close);
+        if let Some(mut held) = forking.borrow_mut().take() {
+            held.devices.drain(..).for_each(close);
         }
     });
 }

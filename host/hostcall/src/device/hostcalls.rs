@@ -3,6 +3,7 @@
 use super::core::Core;
 use super::error::Error;
 use super::waiting::enter_rocm_thread;
+use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceAddress, Memory};
 use hostcall_server::rocm::{
     CallsExpected, Consumer, LaunchError, Layout, MAX_PACKETS, Options, PacketMemory, Services, Statistics,
@@ -11,7 +12,7 @@ use hostcall_server::rocm::{
 use hostcall_server::services::Builtins;
 use hostcall_server::{Server, Waiting};
 use hostcall_trace::Source;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of the state of ROCm's device heap, as ROCm's own runtime gives it.
 const HEAP_BYTES: usize = 128 << 10;
@@ -54,13 +55,13 @@ impl Hostcalls {
     }
 
     pub fn statistics(&self) -> Statistics {
-        let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let serving = self.serving.lock();
         serving.as_ref().map_or_else(Statistics::default, |serving| serving.consumer.statistics())
     }
 
     /// Returns the packets that wait for their handlers now.
     pub fn waiting(&self) -> Vec<Waiting> {
-        let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let serving = self.serving.lock();
         serving.as_ref().map_or_else(Vec::new, |serving| serving.consumer.waiting())
     }
 
@@ -72,7 +73,7 @@ impl Hostcalls {
         builtins: &Builtins,
         trace: Option<Source>,
     ) -> Result<Arc<Serving>, Error> {
-        let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut serving = self.serving.lock();
         if let Some(serving) = &*serving {
             return Ok(serving.clone());
         }
@@ -107,7 +108,7 @@ impl Serving {
 
     /// Returns the address of the buffer of this version, with a packet for each wave that the device holds.
     pub fn buffer(&self, core: &Core, version: Version) -> Result<DeviceAddress, Error> {
-        let mut shared = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.memory.lock();
         if let Some(buffer) = shared.buffers.iter().find(|buffer| buffer.layout().version() == version) {
             return Ok(DeviceAddress::new(buffer.device_address()));
         }
@@ -126,7 +127,7 @@ impl Serving {
 
     /// Returns the address of the heap's state, which is zeroed at first.
     pub fn heap(&self, core: &Core) -> Result<DeviceAddress, Error> {
-        let mut shared = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.memory.lock();
         if shared.heap.is_none() {
             shared.heap = Some(core.backend.allocate(HEAP_BYTES)?);
         }

@@ -9,6 +9,7 @@ use crate::image::{self, Calls, ImageInfo, KernelSymbol, MAX_IMAGE_BYTES};
 use hostcall_abi::launch::{KernelInfo, kernel_path};
 use hostcall_abi::layout::MAGIC;
 use hostcall_device::kernel::Kernel;
+use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceKind, ImageSource, Kernel as Code, KernelLimits, Module};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +17,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// An image that is part of a program. [`crate::embedded_images`] gives those that the program's build script built.
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +184,7 @@ impl Image {
     /// # Errors
     /// When the image has none of this name, or several, or was made by another version.
     pub fn kernel(&self, name: &str) -> Result<LoadedKernel, Error> {
-        let mut kernels = self.shared.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kernels = self.shared.kernels.lock();
         match kernels.entry(name.to_owned()) {
             Entry::Occupied(known) => Ok(known.get().clone()),
             Entry::Vacant(new) => Ok(new.insert(self.shared.load_kernel(name)?).clone()),
@@ -274,8 +275,8 @@ impl Registered {
 }
 
 impl Images {
-    pub fn images(&self) -> std::sync::MutexGuard<'_, Registered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn images(&self) -> hostcall_locks::MutexGuard<'_, Registered> {
+        self.0.lock()
     }
 
     /// Loads the best of the images for the device that it takes, unless it runs the program's own kernels. A driver older than

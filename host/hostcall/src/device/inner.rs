@@ -11,6 +11,7 @@ use super::reaper::ReaperThread;
 use super::words::{StreamWordTable, StreamWords};
 use hostcall_abi::launch::{ChannelParams, LaunchId};
 use hostcall_channel::device::Channel;
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{DeviceKind, Hooks, Memory, Properties, Running};
 use hostcall_server::services::Builtins;
 use hostcall_server::{CancelReason, RegisterError, Server, Waiting};
@@ -18,13 +19,57 @@ use hostcall_trace::{Source, Tracer};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// A device with its server. Clones are the same device; it closes when the last is dropped.
 #[derive(Clone)]
 pub struct Device {
     pub(crate) inner: Arc<Inner>,
+}
+
+/// A device that this handle does not keep open, for a service that uses its own device. See [`Device::downgrade`].
+#[derive(Clone, Default)]
+pub struct WeakDevice(Weak<Inner>);
+
+impl WeakDevice {
+    /// Returns the device, until its last [`Device`] is dropped.
+    pub fn upgrade(&self) -> Option<Device> {
+        Some(Device { inner: self.0.upgrade()? })
+    }
+}
+
+impl Device {
+    /// Returns a handle that does not keep the device open. A service that kept a [`Device`] of the device that it serves would
+    /// keep that one open, and so itself, for ever: also after [`Device::close`].
+    ///
+    /// ```
+    /// use hostcall::{CallError, Device, WeakDevice, service};
+    /// use std::sync::{Arc, OnceLock};
+    ///
+    /// #[service]
+    /// trait Buffers {
+    ///     fn clear();
+    /// }
+    ///
+    /// #[derive(Clone, Default)]
+    /// struct OfDevice(Arc<OnceLock<WeakDevice>>);
+    ///
+    /// impl BuffersHandler for OfDevice {
+    ///     fn clear(&self) -> Result<(), CallError> {
+    ///         let device = self.0.get().and_then(WeakDevice::upgrade).ok_or(CallError::Cancelled)?;
+    ///         device.stream().map(drop).map_err(|_| CallError::Failed(1))
+    ///     }
+    /// }
+    ///
+    /// let own = OfDevice::default();
+    /// let device = Device::builder("cpu").service(Buffers::serve(own.clone())).open()?;
+    /// let _ = own.0.set(device.downgrade());
+    /// # Ok::<(), hostcall::Error>(())
+    /// ```
+    pub fn downgrade(&self) -> WeakDevice {
+        WeakDevice(Arc::downgrade(&self.inner))
+    }
 }
 
 pub(crate) struct Inner {
@@ -106,7 +151,7 @@ const LEAST_TO_ASK_CHANNELS: Duration = Duration::from_millis(100);
 
 impl Inner {
     fn running(&self) -> MutexGuard<'_, HashMap<LaunchId, RunningLaunch>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 
     /// Notes that a launch is with a device that can end it. Returns why it was cancelled, if that was before it was known, so
@@ -174,7 +219,7 @@ impl Inner {
 
     /// Returns the table of the device's closures, whose service is registered when the first is made.
     pub fn closures(&self) -> Result<Closures, RegisterError> {
-        let mut closures = self.closures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut closures = self.closures.lock();
         if closures.is_none() {
             *closures = Some(Closures::register(&self.server)?);
         }

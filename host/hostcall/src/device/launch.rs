@@ -11,8 +11,9 @@ use super::prepare::{self, LaunchMemory, kernel_called};
 use super::stream::{Launch, Stream};
 use hostcall_abi::launch::LAUNCH_PARAMS_BYTES;
 use hostcall_device::kernel::Kernel;
+use hostcall_locks::Mutex;
 use hostcall_seam::DeviceKind;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Launching kernels, the same on every device: a device that cannot run the program's own code takes the kernel of
 /// this name and these types from the images that it was given ([`DeviceBuilder::images`](crate::device::DeviceBuilder::images)).

@@ -2,9 +2,10 @@
 
 use super::error::{Error, NodeFailure};
 use hostcall_abi::launch::{LaunchId, LaunchIds};
+use hostcall_locks::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Who gave a stream an operation.
 pub(crate) trait Owner: Any + Send + Sync {
@@ -40,7 +41,7 @@ pub(crate) struct Owners(Mutex<BTreeMap<u32, (LaunchIds, Entry)>>);
 
 impl Owners {
     fn table(&self) -> MutexGuard<'_, BTreeMap<u32, (LaunchIds, Entry)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the owner of a launch.

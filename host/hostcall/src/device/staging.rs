@@ -1,9 +1,10 @@
 //! Pinned memory of the host through which copies in a stream's order go: pinning takes long, so that blocks are kept.
 
+use hostcall_locks::Mutex;
 use hostcall_seam::{Backend, BackendError, Pinned};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Most bytes that are kept for later copies. Blocks beyond it are freed when their copy has ended.
 const MAX_KEPT_BYTES: usize = 64 << 20;
@@ -34,7 +35,7 @@ impl StagingPool {
     /// Takes a block of at least `bytes` bytes.
     pub fn take(self: &Arc<Self>, backend: &dyn Backend, bytes: usize) -> Result<Staging, BackendError> {
         let size = bytes.max(MIN_BLOCK_BYTES).checked_next_power_of_two().unwrap_or(bytes);
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         let kept = free.blocks.get_mut(&size).and_then(Vec::pop);
         if kept.is_some() {
             free.bytes -= size;
@@ -59,7 +60,7 @@ impl Drop for Staging {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
         let size = memory.len();
-        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.pool.free.lock();
         if free.bytes + size <= MAX_KEPT_BYTES {
             free.bytes += size;
             free.blocks.entry(size).or_default().push(memory);
@@ -83,7 +84,7 @@ mod tests {
         drop(again);
         for bytes in [MAX_KEPT_BYTES, MAX_KEPT_BYTES / 2] {
             drop(pool.take(&backend, bytes).unwrap());
-            assert!(pool.free.lock().unwrap().bytes <= MAX_KEPT_BYTES);
+            assert!(pool.free.lock().bytes <= MAX_KEPT_BYTES);
         }
     }
 }

@@ -4,10 +4,11 @@ use super::double::{Double, Noted};
 use crate::raw::{Block, Placement, RawChannel, RawStatistics, RawStream};
 use crate::{CallError, Device, Error, Grid, LaunchFailure, LaunchKernel};
 use hostcall_device::{Global, Lane, kernel, service};
+use hostcall_locks::{Condvar, Mutex};
 use hostcall_server::WaitsFor;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes on a machine that does other things too.
@@ -32,10 +33,10 @@ fn every_thread_of_a_device_enters_its_backend() {
     let expected = BTreeSet::from(expected.map(|name| format!("hostcall-{name}")));
     // Threads that started last may enter a little later than this.
     let until = Instant::now() + PATIENCE;
-    while *noted.threads.lock().unwrap() != expected && Instant::now() < until {
+    while *noted.threads.lock() != expected && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(*noted.threads.lock().unwrap(), expected);
+    assert_eq!(*noted.threads.lock(), expected);
 }
 
 #[kernel]
@@ -88,7 +89,7 @@ struct Gates(Mutex<u32>, Condvar);
 
 impl Gates {
     fn open(&self, gate: u32) {
-        *self.0.lock().unwrap() |= 1 << gate;
+        *self.0.lock() |= 1 << gate;
         self.1.notify_all();
     }
 }
@@ -99,8 +100,8 @@ impl GateHandler for GateKeeper {
     fn pass(&self, gate: u32) -> Result<u32, CallError> {
         let Gates(open, opened) = &*self.0;
         let is_closed = |open: &mut u32| *open >> gate & 1 == 0;
-        let passed = opened.wait_timeout_while(open.lock().unwrap(), 2 * PATIENCE, is_closed).unwrap();
-        if passed.1.timed_out() { Err(CallError::TimedOut) } else { Ok(gate) }
+        let passed = opened.wait_timeout_while(open.lock(), 2 * PATIENCE, is_closed);
+        if passed.1 { Err(CallError::TimedOut) } else { Ok(gate) }
     }
 
     fn pass_alone(&self, gate: u32) -> Result<u32, CallError> {
@@ -137,7 +138,7 @@ fn a_dispatch_waits_for_a_launch_that_panics(by_reaper: bool) {
             return;
         }
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
-        entered.lock().unwrap().send(thread).unwrap();
+        entered.lock().send(thread).unwrap();
         let until = Instant::now() + PATIENCE;
         while !noted.has_ended("panics") && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));

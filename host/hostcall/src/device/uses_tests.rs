@@ -1,9 +1,10 @@
 //! Work in order by the memory that it uses. Not in `uses.rs`, which `tests/models.rs` compiles with other locks.
 
 use super::uses::*;
+use hostcall_locks::{Condvar, Mutex};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 
 /// A stream whose work ends when the test says so.
 #[derive(Default)]
@@ -11,18 +12,18 @@ struct Fake(Mutex<u64>, Condvar);
 
 impl Fake {
     fn finish(&self, position: u64) {
-        *self.0.lock().unwrap() = position;
+        *self.0.lock() = position;
         self.1.notify_all();
     }
 }
 
 impl Timeline for Fake {
     fn has_reached(&self, position: u64) -> bool {
-        *self.0.lock().unwrap() >= position
+        *self.0.lock() >= position
     }
 
     fn wait_until(&self, position: u64) {
-        drop(self.1.wait_while(self.0.lock().unwrap(), |reached| *reached < position).unwrap());
+        drop(self.1.wait_while(self.0.lock(), |reached| *reached < position));
     }
 }
 

@@ -3,10 +3,12 @@
 
 use super::core::Core;
 use super::error::Error;
+use super::open_devices::core_of;
 use super::uses::Point;
+use hostcall_locks::Mutex;
 use hostcall_server::handling;
 use std::cell::{Cell, RefCell};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 thread_local! {
@@ -69,21 +71,6 @@ fn held() -> Vec<Held> {
     held
 }
 
-/// The devices' cores, by number.
-static CORES: Mutex<Vec<(u64, Weak<Core>)>> = Mutex::new(Vec::new());
-
-/// Lets handlers' threads find their device, also those that wait for another one.
-pub(crate) fn note_core(core: &Arc<Core>) {
-    let mut cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
-    cores.retain(|(_, core)| core.strong_count() > 0);
-    cores.push((core.id(), Arc::downgrade(core)));
-}
-
-fn core_of(id: u64) -> Option<Arc<Core>> {
-    let cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
-    cores.iter().find(|(of, _)| *of == id).and_then(|(_, core)| core.upgrade())
-}
-
 /// A thread that waits, and of which something is waited for.
 struct Waiter {
     /// What waits for the thread.
@@ -97,9 +84,9 @@ struct Waiter {
 /// The threads that wait, of all devices, in the order in which they began to.
 static WAITERS: Mutex<Vec<Arc<Waiter>>> = Mutex::new(Vec::new());
 
-fn waiters() -> MutexGuard<'static, Vec<Arc<Waiter>>> {
-    // Nothing of a user's runs under it, and no lock is taken.
-    WAITERS.lock().unwrap_or_else(PoisonError::into_inner)
+/// Nobody else looks at the threads that wait while what is returned lives.
+pub(super) fn hold_waiters() -> impl Sized {
+    WAITERS.lock()
 }
 
 /// Other threads know what the thread waits for while this lives.
@@ -114,7 +101,7 @@ impl Waits {
 impl Drop for Waits {
     fn drop(&mut self) {
         if let Some(own) = &self.0 {
-            waiters().retain(|waiter| !Arc::ptr_eq(waiter, own));
+            WAITERS.lock().retain(|waiter| !Arc::ptr_eq(waiter, own));
         }
     }
 }
@@ -175,7 +162,7 @@ pub(crate) fn may_wait(
     let holds = held.iter().map(|held| held.point.clone()).collect();
     let waiter = Arc::new(Waiter { holds, waits_for, deadline });
     let mut others = {
-        let mut waiters = waiters();
+        let mut waiters = WAITERS.lock();
         let others = waiters.clone();
         waiters.push(waiter.clone());
         others

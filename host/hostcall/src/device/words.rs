@@ -7,9 +7,10 @@
 #![allow(unsafe_code, reason = "reads and writes words that kernels use")]
 
 use super::core::Core;
+use hostcall_locks::Mutex;
 use hostcall_seam::{BackendError, DeviceAddress, Memory, Pinned};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Streams that a device can have at once.
 pub(crate) const STREAMS: usize = 4096;
@@ -38,7 +39,7 @@ impl StreamWordTable {
 
     /// Takes the words of a new stream. `None` when there are as many streams as there can be.
     pub fn take(self: &Arc<Self>) -> Option<StreamWords> {
-        let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        let index = self.free.lock().pop()?;
         let words = StreamWords {
             words: self.clone(),
             index,
@@ -97,7 +98,7 @@ impl StreamWords {
     /// Lets no launch from `sequence` on begin, nor from an earlier one if one stopped the stream before. A launch that is
     /// over stops nothing.
     pub fn stop_from(&self, sequence: u64) {
-        let mut stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stopping = self.stopping.lock();
         if sequence > stopping.over && sequence < stopping.from {
             stopping.from = sequence;
             self.store(self.stop_at().offset(8), &[sequence]);
@@ -106,7 +107,7 @@ impl StreamWords {
 
     /// Lets all launches after `last` begin; those up to it are over.
     pub fn restart(&self, last: u64) {
-        let mut stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stopping = self.stopping.lock();
         *stopping = Stopping { from: u64::MAX, over: last };
         self.store(self.stop_at(), &[u64::MAX; 2]);
     }
@@ -122,6 +123,6 @@ impl StreamWords {
 impl Drop for StreamWords {
     fn drop(&mut self) {
         self.restart(0);
-        self.words.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+        self.words.free.lock().push(self.index);
     }
 }

@@ -10,7 +10,7 @@ use super::runtime::{Runtime, Tasks};
 use super::workers::RETRY_AFTER;
 use async_executor::Executor;
 use futures_lite::future;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Functions of the embedding program that kernels may call, by numbers that are no addresses: a device cannot have the
 //! host jump anywhere else.
 
-use parking_lot::RwLock;
+use hostcall_locks::RwLock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 

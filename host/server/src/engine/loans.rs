@@ -20,7 +20,7 @@
 
 use super::budget::{Budget, Charge, OverBudget};
 use hostcall_channel::host::{Lent, Loan, LoanMemory};
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::sync::Arc;
 
 /// Bytes of the smallest loan. Others have powers of two.

@@ -6,7 +6,7 @@
 use super::Engine;
 use super::watchdog::{WavePlace, write_wave};
 use hostcall_abi::launch::LaunchId;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

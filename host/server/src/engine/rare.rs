@@ -1,7 +1,7 @@
 //! What is there only after something rare: that there is nothing is found without a lock, since it is asked at the end of each
 //! launch.
 
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,7 +1,7 @@
 //! Lines for stderr. A thread of its own writes them: stderr may be closed, or a pipe that nobody reads, and neither may
 //! stop a server.
 
-use parking_lot::{Condvar, Mutex};
+use hostcall_locks::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, LazyLock};
@@ -74,7 +74,7 @@ impl<W: Write + Send + 'static> Reporter<W> {
     }
 
     fn flush(&self, limit: Duration) {
-        self.written.wait_while_for(&mut self.queue.lock(), |queue| queue.is_writing, limit);
+        drop(self.written.wait_timeout_while(self.queue.lock(), limit, |queue| queue.is_writing));
     }
 }
 

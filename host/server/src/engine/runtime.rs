@@ -11,7 +11,7 @@ pub(crate) use without::{Runtime, Tasks};
 #[cfg(feature = "tokio")]
 mod with_tokio {
     use super::{Task, ThreadSetup};
-    use parking_lot::Mutex;
+    use hostcall_locks::Mutex;
     use std::future::poll_fn;
     use tokio::runtime::Handle;
     use tokio::task::AbortHandle;

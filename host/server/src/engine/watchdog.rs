@@ -4,8 +4,8 @@
 use super::calls::{Call, Calls};
 use super::{Engine, LaunchSet, trace};
 use hostcall_abi::launch::LaunchId;
+use hostcall_locks::{Condvar, Mutex};
 use hostcall_trace::Source;
-use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -333,9 +333,9 @@ impl Watchdog {
                 }
                 let now = Instant::now();
                 match state.next.into_iter().chain(state.pools).chain(state.look).min() {
-                    None => self.changed.wait(&mut state),
+                    None => state = self.changed.wait(state),
                     Some(next) if next <= now => break,
-                    Some(next) => drop(self.changed.wait_until(&mut state, next)),
+                    Some(next) => state = self.changed.wait_timeout(state, next - now).0,
                 }
             }
             let now = Instant::now();

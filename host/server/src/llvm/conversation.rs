@@ -11,7 +11,7 @@ use super::stream::{Amount, CFile, FAILED, lock};
 use crate::engine::Threads;
 use crate::services::Stream;
 use hostcall_abi::status::Status;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;

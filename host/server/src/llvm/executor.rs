@@ -17,7 +17,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_channel::llvm::Ports;
 use hostcall_channel::llvm::server::{Header, Scanner};
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::cell::RefCell;
 use std::future::Future;
 use std::ops::Range;

@@ -3,12 +3,13 @@
 use super::stream::{Access, CFile, FAILED};
 use crate::services::{OpenFiles, Permit};
 use hostcall_device::services::open_flags;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How long flushing all files waits for one that is in use.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -130,7 +131,16 @@ impl Files {
         let open = |place: &FileEntry| place.file.as_ref().map(|(file, _)| file.clone());
         let files: Vec<OpenFile> = self.table.lock().places.iter().filter_map(open).collect();
         // Reading may hold a file for ever; it has been written out before.
-        let flush = |file: &OpenFile| file.try_lock_for(LONGEST_WAIT).map_or(0, |mut file| file.flush());
+        let flush = |file: &OpenFile| {
+            let begun = Instant::now();
+            loop {
+                match file.try_lock() {
+                    Some(mut file) => return file.flush(),
+                    None if begun.elapsed() >= LONGEST_WAIT => return 0,
+                    None => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        };
         files.iter().map(flush).fold(0, i64::min)
     }
 

@@ -5,14 +5,13 @@ use super::files::Files;
 use super::functions::HostFunctions;
 use super::options::{End, Fault, FaultKind, Options};
 use super::standard::Standard;
-use crate::Server;
 use crate::engine::budget::Budget;
 use crate::engine::caught::catch;
 use crate::engine::{Engine, Settings};
 use crate::services::{Builtins, Heap, ProgramMemory};
 use hostcall_channel::llvm::PortMemory;
 use hostcall_channel::llvm::server::LINE_PORTS;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,7 +75,7 @@ pub struct LlvmServer {
     shared: Arc<Shared>,
     bells: Vec<Arc<Bell>>,
     threads: Vec<JoinHandle<()>>,
-    /// The engine is this server's alone, with its watchdog.
+    /// The engine's.
     watchdog: Option<JoinHandle<()>>,
 }
 
@@ -91,30 +90,6 @@ impl LlvmServer {
         let mut settings = Settings::default();
         settings.use_endpoint(&options.endpoint);
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
-        Self::start_on(engine, Some(watchdog), stop, memory, builtins, options)
-    }
-
-    /// Starts the server's threads, which share worker threads and watchdog with a device's server: they end with it.
-    ///
-    /// # Errors
-    /// When the system starts no thread.
-    pub fn start_beside(
-        server: &Server,
-        memory: Arc<PortMemory>,
-        builtins: &Builtins,
-        options: Options,
-    ) -> io::Result<Self> {
-        Self::start_on(server.engine().clone(), None, Stop::default(), memory, builtins, options)
-    }
-
-    fn start_on(
-        engine: Arc<Engine>,
-        watchdog: Option<JoinHandle<()>>,
-        stop: Stop,
-        memory: Arc<PortMemory>,
-        builtins: &Builtins,
-        options: Options,
-    ) -> io::Result<Self> {
         let ports = memory.layout().ports();
         let threads = options.threads.clamp(1, ports.div_ceil(LINE_PORTS));
         let budget = options.endpoint.budget();
@@ -138,7 +113,7 @@ impl LlvmServer {
         });
         let bells: Vec<Arc<Bell>> = (0..threads).map(|_| Arc::default()).collect();
         let _ = stop.0.set(Serving { shared: Arc::downgrade(&shared), bells: bells.clone() });
-        let mut server = Self { shared, bells, threads: Vec::new(), watchdog };
+        let mut server = Self { shared, bells, threads: Vec::new(), watchdog: Some(watchdog) };
         for (index, ports) in share_out(ports, threads).enumerate() {
             let (shared, bell) = (server.shared.clone(), server.bells[index].clone());
             let serve = move || executor::run(shared, ports, bell);

@@ -2,7 +2,7 @@
 
 use super::stream::{Amount, FAILED, Reading};
 use crate::services::{Append, Stdio, Stream};
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::sync::Arc;
 
 /// The standard streams of a program.

@@ -1,6 +1,6 @@
 //! C's files: buffered, with a place for characters that were put back, and flags for end and error.
 
-use parking_lot::{Mutex, MutexGuard};
+use hostcall_locks::{Mutex, MutexGuard};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 

@@ -6,9 +6,9 @@ use super::registration::Registration;
 use super::registry::{Handler, RegisterError};
 use super::shared::{Command, Completion, Shared, Wanted};
 use crate::engine::LaunchSet;
+use crate::engine::Settings;
 use crate::engine::report;
 use crate::engine::watchdog::{Waiting, WaitsFor, WavePlace};
-use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::word::Owner;
@@ -139,10 +139,6 @@ impl Server {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
-    }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.shared.engine
     }
 
     /// Returns the launches whose calls are answered.

@@ -7,9 +7,10 @@ use crate::engine::LaunchSet;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
+use hostcall_locks::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the server has to know of a launch.
 #[derive(Clone, Debug, Default)]
@@ -270,7 +271,7 @@ impl Launches {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Begins a launch, before its kernel starts. Returns also whether it is the only one.

@@ -8,7 +8,7 @@ use hostcall_abi::MAX_LANES;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT, MOST_REPLY_TO_PULL, ReplyAt};
-use parking_lot::{Mutex, RwLock};
+use hostcall_locks::{Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;

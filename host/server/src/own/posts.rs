@@ -13,8 +13,8 @@ use crate::engine::handling::set_service;
 use crate::engine::workers::Work;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::word::MAX_POST_WORDS;
+use hostcall_locks::{Condvar, Mutex};
 use hostcall_service::{Caller, OwnedRequest, Posts, Request, called_by};
-use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -133,10 +133,7 @@ impl PostCounts {
 
     /// Waits until all posts of launches were handled that were taken from rings, or the launches were cancelled.
     pub fn wait_until_handled(&self, launches: LaunchIds) {
-        let mut by_launch = self.by_launch.lock();
-        while has_posts_of(&by_launch, launches) {
-            self.changed.wait(&mut by_launch);
-        }
+        drop(self.changed.wait_while(self.by_launch.lock(), |by_launch| has_posts_of(by_launch, launches)));
     }
 }
 

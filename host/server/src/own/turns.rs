@@ -7,7 +7,7 @@
 //! handled once it was answered.
 
 use super::job::ReadCall;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::collections::{HashMap, VecDeque};
 
 /// Where a service lies, which its calls keep there, and what it says.

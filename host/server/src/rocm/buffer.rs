@@ -7,7 +7,7 @@ use crate::engine::polling::HotSet;
 pub(super) use hostcall_channel::rocm::host::Broken;
 use hostcall_channel::rocm::host::{Header, Host};
 use hostcall_channel::rocm::{LANES, PacketMemory, SLOT_WORDS};
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -13,7 +13,7 @@ use crate::engine::watchdog::Waiting;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_channel::rocm::{PacketMemory, SLOT_WORDS};
-use parking_lot::{Mutex, RwLock};
+use hostcall_locks::{Mutex, RwLock};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

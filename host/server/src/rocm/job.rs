@@ -9,7 +9,7 @@ use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use crate::engine::workers::Work;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;

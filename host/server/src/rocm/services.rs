@@ -7,7 +7,7 @@ use crate::engine::Threads;
 use crate::engine::caught::{Contained, catch};
 use crate::engine::functions::Functions;
 use hostcall_channel::rocm::SLOT_WORDS;
-use parking_lot::{Mutex, RwLock};
+use hostcall_locks::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_channel::{Block, HeapMemory, ProcessMemory};
 use hostcall_device::services::{HeapHandler, NOT_ALLOCATED};
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,8 +10,8 @@ use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::MAX_POST_WORDS;
 use hostcall_format::{Format, IntegerLine, Lines, MAX_LINE_BYTES, RenderError};
+use hostcall_locks::Mutex;
 use hostcall_service::{Posts, Reply, Request, Service, caller};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,16 +116,11 @@ impl Printer {
     /// Prints the lines of a run of posts, whose extra bits are their format's id. Returns how many were refused,
     /// as [`Printer::print`] refuses. Declines them while tens of megabytes wait to be written.
     pub fn print_run(&self, posts: &mut Posts<'_>) -> u64 {
-        self.stdio.with_sink(posts.origin().launch, |sink| {
-            if sink.is_full() && posts.may_decline() {
-                posts.decline();
-                return 0;
-            }
-            self.print_to(sink, posts)
-        })
-    }
-
-    fn print_to(&self, sink: &Sink, posts: &mut Posts<'_>) -> u64 {
+        let sink = self.stdio.sink_of(posts.origin().launch);
+        if sink.is_full() && posts.may_decline() {
+            posts.decline();
+            return 0;
+        }
         let Ok(line) = self.line(posts.extra()) else {
             let mut refused = 0;
             posts.for_each(|_, _| refused += 1);
@@ -163,29 +158,27 @@ impl Printer {
         render: impl FnOnce(&Line, &mut Vec<u8>) -> Result<(), RenderError>,
     ) -> Result<(), CallError> {
         let line = self.line(id)?;
-        self.stdio.with_sink(calling_launch(), |sink| {
-            // Whether a line is left out is asked before it is rendered: nobody is told of one that cannot
-            // be.
-            let admitted = match self.stdio.lines() {
-                Some(lines) => match lines.admit(caller().unwrap_or_default(), None) {
-                    Some(admitted) => Some(admitted),
-                    None => return Ok(()),
-                },
-                None => None,
-            };
-            // A consumer does not wait: it was asked before whether this would, see `Service::would_wait`.
-            if !is_engines() {
-                sink.wait_for_room();
-            }
-            let Some(admitted) = admitted else {
-                let rendered = sink.append().text(line.stream, |out| render(line, out));
-                return rendered.map_err(|error| refuse(sink, line, error));
-            };
-            let mut text = Vec::new();
-            render(line, &mut text).map_err(|error| refuse(sink, line, error))?;
-            admitted.append(sink, line.stream, &text);
-            Ok(())
-        })
+        let sink = self.stdio.sink_of(calling_launch());
+        // Whether a line is left out is asked before it is rendered: nobody is told of one that cannot be.
+        let admitted = match self.stdio.lines() {
+            Some(lines) => match lines.admit(caller().unwrap_or_default(), None) {
+                Some(admitted) => Some(admitted),
+                None => return Ok(()),
+            },
+            None => None,
+        };
+        // A consumer does not wait: it was asked before whether this would, see `Service::would_wait`.
+        if !is_engines() {
+            sink.wait_for_room();
+        }
+        let Some(admitted) = admitted else {
+            let rendered = sink.append().text(line.stream, |out| render(line, out));
+            return rendered.map_err(|error| refuse(sink, line, error));
+        };
+        let mut text = Vec::new();
+        render(line, &mut text).map_err(|error| refuse(sink, line, error))?;
+        admitted.append(sink, line.stream, &text);
+        Ok(())
     }
 
     /// Counts text that the server refused, so that flushes tell of it, unless all that its launch prints
@@ -197,14 +190,14 @@ impl Printer {
         let stream = Stream::from_number(stream)?;
         let caller = caller().unwrap_or_default();
         if !self.stdio.lines().is_some_and(|lines| lines.leaves_out(caller)) {
-            self.stdio.with_sink(calling_launch(), |sink| sink.refuse(stream, bytes, reason));
+            self.stdio.sink_of(calling_launch()).refuse(stream, bytes, reason);
         }
         Ok(())
     }
 
     /// Returns whether printing would wait, or be declined.
     pub(super) fn is_full(&self) -> bool {
-        self.stdio.is_any_full()
+        self.stdio.sink().is_full()
     }
 
     /// Posted lines that were not printed, because their arguments did not fit their format or they were too

@@ -13,7 +13,7 @@ use super::lines::{Printing, mark};
 use crate::engine::caught::{Contained, catch, drop_caught};
 use crate::engine::is_engines;
 use hostcall_abi::status::CallError;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use hostcall_locks::{Condvar, Mutex, MutexGuard};
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -260,10 +260,10 @@ impl Sink {
     /// Waits until there is room for more.
     pub(crate) fn wait_for_room(&self) {
         let queue = &self.0.0;
-        let mut state = queue.state.lock();
+        let state = queue.state.lock();
         if state.bytes.len() >= MOST_BYTES {
             queue.work.notify_one();
-            queue.written.wait_while(&mut state, |state| state.bytes.len() >= MOST_BYTES);
+            drop(queue.written.wait_while(state, |state| state.bytes.len() >= MOST_BYTES));
         }
     }
 
@@ -306,11 +306,7 @@ impl Sink {
         if state.written < appended {
             state.flushers += 1;
             queue.work.notify_one();
-            let is_left = |state: &mut State| state.written < appended;
-            match deadline {
-                None => queue.written.wait_while(&mut state, is_left),
-                Some(deadline) => drop(queue.written.wait_while_until(&mut state, is_left, deadline)),
-            }
+            state = queue.written.wait_until(state, deadline, |state| state.written < appended);
             state.flushers -= 1;
         }
         match state.loss() {
@@ -514,7 +510,7 @@ fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
     let mut state = queue.state.lock();
     loop {
         state.idle = true;
-        queue.work.wait_while(&mut state, |state| state.bytes.is_empty() && !state.closing);
+        state = queue.work.wait_while(state, |state| state.bytes.is_empty() && !state.closing);
         state.idle = false;
         if state.bytes.is_empty() {
             return;
@@ -533,7 +529,9 @@ fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
                 state.lost += len as u64;
             } else {
                 state.writing = Some((stream, Instant::now()));
-                let given = MutexGuard::unlocked(&mut state, || give(&mut write, stream, text));
+                drop(state);
+                let given = give(&mut write, stream, text);
+                state = queue.state.lock();
                 state.writing = None;
                 if let Err(failure) = given {
                     state.failed[stream as usize] = Some(failure.clone());
@@ -545,15 +543,15 @@ fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
             queue.written.notify_all();
             if let Some(failure) = given_up.take() {
                 // A subscriber may panic, and take its time.
-                MutexGuard::unlocked(&mut state, || {
-                    let _ = catch(|| tracing::warn!(%failure, "an output is given up"));
-                });
+                drop(state);
+                let _ = catch(|| tracing::warn!(%failure, "an output is given up"));
+                state = queue.state.lock();
             }
         }
         bytes.clear();
         queue.written.notify_all();
         // What follows a write soon is mostly part of much.
-        queue.work.wait_while_for(&mut state, |state| !state.is_urgent(), GATHER);
+        (state, _) = queue.work.wait_timeout_while(state, GATHER, |state| !state.is_urgent());
     }
 }
 

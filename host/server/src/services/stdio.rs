@@ -11,12 +11,12 @@ use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::Owner;
 use hostcall_device::services::{StdinHandler, StdoutHandler};
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_service::{Caller, Output, caller};
-use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 impl Stream {
@@ -44,10 +44,6 @@ pub struct Stdio {
     sink: Sink,
     /// What is asked of lines, if anything is.
     lines: Option<MarkedLines>,
-    /// Sinks of launches that have one of their own.
-    sinks: RwLock<HashMap<LaunchId, Sink>>,
-    /// There were such launches.
-    has_sinks: AtomicBool,
     /// Launches that have printed.
     printing: Rare<HashSet<LaunchId>>,
     /// One of them, or none: the bits of its id. Changed under the lock of `printing`.
@@ -61,8 +57,6 @@ impl Stdio {
             stdin: Mutex::new(BufReader::new(Contained::new(Box::new(stdin)))),
             sink,
             lines: None,
-            sinks: RwLock::default(),
-            has_sinks: AtomicBool::new(false),
             printing: Rare::default(),
             last_printing: AtomicU32::new(LaunchId::NONE.to_bits()),
         }
@@ -93,43 +87,21 @@ impl Stdio {
         self.lines.as_ref()
     }
 
-    /// Sends what a launch prints to a sink of its own, until [`Stdio::unroute`]. To be called before it starts.
-    pub fn route(&self, launch: LaunchId, sink: Sink) {
-        self.has_sinks.store(true, Ordering::Release);
-        self.sinks.write().insert(launch, sink);
-    }
-
-    /// Forgets the sink of a launch that has ended, and returns it.
-    pub fn unroute(&self, launch: LaunchId) -> Option<Sink> {
-        self.sinks.write().remove(&launch)
-    }
-
-    /// Returns the sink of launches that have none of their own.
+    /// Returns what writes the output.
     pub fn sink(&self) -> &Sink {
         &self.sink
     }
 
-    /// Prints to the sink of a launch, or flushes it.
+    /// Returns the sink, for what a launch prints or flushes, which is noted before it does.
     #[inline]
-    pub(crate) fn with_sink<R>(&self, launch: LaunchId, work: impl FnOnce(&Sink) -> R) -> R {
-        self.note_printing(launch);
-        if self.has_sinks.load(Ordering::Acquire)
-            && let Some(sink) = self.sinks.read().get(&launch).cloned()
-        {
-            return work(&sink);
-        }
-        work(&self.sink)
-    }
-
-    /// Notes that a launch prints, before it does.
-    #[inline]
-    fn note_printing(&self, launch: LaunchId) {
+    pub(crate) fn sink_of(&self, launch: LaunchId) -> &Sink {
         if self.last_printing.load(Ordering::Relaxed) != launch.to_bits() {
             self.printing.change(|printing| {
                 printing.insert(launch);
                 self.last_printing.store(launch.to_bits(), Ordering::Relaxed);
             });
         }
+        &self.sink
     }
 
     /// Returns whether some of the launches have printed, and forgets it. To be called when they have ended and their posts
@@ -151,7 +123,7 @@ impl Stdio {
         self.stdin.lock()
     }
 
-    /// Waits until all that was printed before has been written, except by launches with sinks of their own.
+    /// Waits until all that was printed before has been written.
     ///
     /// # Errors
     /// When a writer has failed, now or before: with the stream's name and the system's reason.
@@ -167,15 +139,9 @@ impl Stdio {
         self.sink.flush_until(Some(deadline))
     }
 
-    /// Returns what was printed and is not written, except by launches with sinks of their own.
+    /// Returns what was printed and is not written.
     pub fn unwritten(&self) -> Option<Unwritten> {
         self.sink.unwritten()
-    }
-
-    /// Returns whether printing waits for a writer.
-    pub(crate) fn is_any_full(&self) -> bool {
-        let is_full = |sinks: &HashMap<LaunchId, Sink>| sinks.values().any(Sink::is_full);
-        self.sink.is_full() || self.has_sinks.load(Ordering::Acquire) && is_full(&self.sinks.read())
     }
 }
 
@@ -231,22 +197,20 @@ fn fill(stdin: &mut impl BufRead) -> Result<&[u8], CallError> {
 impl StdoutHandler for super::SharedHandler<Stdio> {
     fn write(&self, stream: u32, data: &[u8]) -> Result<(), CallError> {
         let stream = Stream::from_number(stream)?;
-        let written = self.0.with_sink(calling_launch(), |sink| match self.0.lines() {
-            None => sink.write(stream, data),
-            Some(lines) => {
-                if let Some(admitted) = lines.admit(caller().unwrap_or_default(), None) {
-                    sink.wait_for_room();
-                    sink.check(stream)?;
-                    admitted.append(sink, stream, data);
-                }
-                Ok(())
-            }
-        });
-        written.map_err(|error| status(&error))
+        let sink = self.0.sink_of(calling_launch());
+        let Some(lines) = self.0.lines() else {
+            return sink.write(stream, data).map_err(|error| status(&error));
+        };
+        if let Some(admitted) = lines.admit(caller().unwrap_or_default(), None) {
+            sink.wait_for_room();
+            sink.check(stream).map_err(|error| status(&error))?;
+            admitted.append(sink, stream, data);
+        }
+        Ok(())
     }
 
     fn flush(&self) -> Result<(), CallError> {
-        self.0.with_sink(calling_launch(), Sink::flush).map_err(|error| status(&error))
+        self.0.sink_of(calling_launch()).flush().map_err(|error| status(&error))
     }
 }
 

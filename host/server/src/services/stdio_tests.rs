@@ -1,6 +1,6 @@
 use super::*;
 use crate::services::SharedHandler;
-use crate::services::testing::{Capture, collect, collect_at_most};
+use crate::services::testing::{collect, collect_at_most};
 use hostcall_device::io::Error;
 use std::sync::Arc;
 
@@ -14,23 +14,6 @@ fn other_streams_are_refused() {
     for stream in [0, 3, u32::MAX] {
         assert_eq!(stdio.write(stream, b"x"), Err(CallError::Malformed));
     }
-}
-
-#[test]
-fn a_launch_prints_where_it_was_told_to() {
-    let [common, own] = [Capture::default(), Capture::default()];
-    let stdio = SharedHandler(Arc::new(Stdio::new(io::empty(), Sink::writer(common.clone()))));
-    let id = |index| LaunchId::new(index, 1);
-    stdio.0.route(id(7), Sink::writer(own.clone()));
-    for index in [6, 7, 8] {
-        let caller = hostcall_service::Caller { launch: id(index), slot: 0, lane: 0 };
-        hostcall_service::called_by(caller, || {
-            stdio.write(1, format!("{index}\n").as_bytes()).unwrap();
-            stdio.flush().unwrap();
-        });
-    }
-    assert_eq!((common.text(), own.text()), ("6\n8\n".to_owned(), "7\n".to_owned()));
-    assert!(stdio.0.unroute(id(7)).is_some() && stdio.0.unroute(id(7)).is_none());
 }
 
 #[test]

@@ -221,7 +221,7 @@ mod tests {
     use crate::services::stdio::Stdio;
     use hostcall_service::{Caller, called_by};
 
-    type Ends = Arc<parking_lot::Mutex<Vec<(LaunchId, EarlyEnd)>>>;
+    type Ends = Arc<hostcall_locks::Mutex<Vec<(LaunchId, EarlyEnd)>>>;
 
     fn system() -> (SystemReports, Ends) {
         let stdio = Arc::new(Stdio::new(std::io::empty(), Sink::writer(std::io::sink())));

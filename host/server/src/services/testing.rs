@@ -1,8 +1,8 @@
 //! What the handlers' tests share.
 
 use hostcall_abi::status::CallError;
+use hostcall_locks::Mutex;
 use hostcall_service::{Output, Reply};
-use parking_lot::Mutex;
 use std::io::{self, Write};
 use std::sync::Arc;
 

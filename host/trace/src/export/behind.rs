@@ -113,14 +113,14 @@ impl Write for Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
+    use hostcall_locks::Mutex;
 
     /// Takes so many bytes, and then fails.
     struct Full<'a>(usize, &'a Mutex<Vec<u8>>);
 
     impl Write for Full<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let mut all = self.1.lock().unwrap();
+            let mut all = self.1.lock();
             let taken = bytes.len().min(self.0 - all.len());
             if taken == 0 {
                 return Err(io::ErrorKind::StorageFull.into());

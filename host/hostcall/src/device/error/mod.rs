@@ -83,7 +83,9 @@ pub enum Error {
     /// The device was closed.
     #[error("the device was closed")]
     Closed,
-    /// This process is a child of the one that opened the device.
+    /// This process is a child of the one that opened the device. A child may open a device of its own, unless another thread of
+    /// the parent started or ended a thread, or loaded code, while `fork` ran: locks of the standard library and of libc stay
+    /// locked in the child then, and it hangs.
     #[error(
         "{device} was opened before this process was forked, and its threads are the parent's: open the device in the child, or \
          fork before it is opened"

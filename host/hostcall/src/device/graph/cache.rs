@@ -5,11 +5,12 @@ use crate::device::core::Core;
 use crate::device::error::{Error, GraphError};
 use crate::device::inner::Device;
 use hostcall_device::kernel::Plain;
+use hostcall_locks::{Mutex, MutexGuard};
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 thread_local! {
     /// The caches under which the thread allocates, the innermost last.
@@ -50,7 +51,7 @@ impl Asked {
 
 impl Cached {
     fn allocations(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.allocations.lock()
     }
 }
 

@@ -18,10 +18,11 @@ use crate::device::buffer::Allocation;
 use crate::device::core::Core;
 use crate::device::error::{Error, GraphError};
 use crate::device::inner::Device;
-use crate::device::stream::{Stream, StreamQueue, lock};
+use crate::device::stream::{Stream, StreamQueue};
+use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 /// Who breaks a capture, of what breaks one.
@@ -55,14 +56,19 @@ static CAPTURES: Mutex<Vec<Weak<Capture>>> = Mutex::new(Vec::new());
 /// How many there are at most: most threads never look further.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+/// Captures neither begin nor end while what is returned lives.
+pub(crate) fn hold_captures() -> impl Sized {
+    CAPTURES.lock()
+}
+
 fn add_capture(capture: &Arc<Capture>) {
-    let mut captures = lock(&CAPTURES);
+    let mut captures = CAPTURES.lock();
     captures.push(Arc::downgrade(capture));
     COUNT.store(captures.len(), Ordering::SeqCst);
 }
 
 fn remove_capture(capture: &Arc<Capture>) {
-    let mut captures = lock(&CAPTURES);
+    let mut captures = CAPTURES.lock();
     captures.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), &**capture));
     COUNT.store(captures.len(), Ordering::SeqCst);
 }
@@ -82,7 +88,7 @@ pub(crate) fn owner_of_allocation(
     if COUNT.load(Ordering::SeqCst) == 0 {
         return Ok(None);
     }
-    let mut captures: Vec<_> = lock(&CAPTURES).iter().filter_map(Weak::upgrade).collect();
+    let mut captures: Vec<_> = CAPTURES.lock().iter().filter_map(Weak::upgrade).collect();
     let here = std::thread::current().id();
     captures.retain(|capture| capture.device == core.id());
     captures.retain(|capture| match capture.mode {
@@ -91,7 +97,7 @@ pub(crate) fn owner_of_allocation(
         CaptureMode::Relaxed => false,
     });
     // One that ends now captures nothing more.
-    captures.retain(|capture| !lock(&capture.state).has_ended);
+    captures.retain(|capture| !capture.state.lock().has_ended);
     if let [capture] = &captures[..]
         && may_be
         && capture.thread == here
@@ -169,7 +175,7 @@ pub(crate) struct CapturedPoint {
 impl Capture {
     /// Notes what broke the capture, unless something did before. Returns why the call is refused.
     fn break_with(&self, why: GraphError) -> GraphError {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(refused) = state.refused() {
             return refused;
         }
@@ -179,7 +185,7 @@ impl Capture {
 
     /// Refuses a call on a stream of the capture that was broken, or that the call breaks.
     fn check(&self, queue: &StreamQueue, call: &'static str) -> Result<(), GraphError> {
-        if let Some(refused) = lock(&self.state).refused() {
+        if let Some(refused) = self.state.lock().refused() {
             return Err(refused);
         }
         if queue.device.core.closed.load(Ordering::SeqCst) {
@@ -193,7 +199,7 @@ impl Capture {
 
     /// Adds a node that a stream was given.
     pub fn add(&self, queue: &Arc<StreamQueue>, node: Node) -> Result<(), Error> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(refused) = state.refused() {
             return Err(refused.into());
         }
@@ -213,7 +219,7 @@ impl Capture {
         new: impl FnOnce() -> Result<Arc<Allocation>, Error>,
     ) -> Result<Arc<Allocation>, Error> {
         let dropped = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if let Some(refused) = state.refused() {
                 return Err(refused.into());
             }
@@ -229,7 +235,7 @@ impl Capture {
         }
         let allocation = new()?;
         let known = CapturedAllocation { allocation: allocation.clone(), bytes, call };
-        lock(&self.state).allocations.push(known);
+        self.state.lock().allocations.push(known);
         Ok(allocation)
     }
 
@@ -253,7 +259,7 @@ impl Capture {
     fn end(self: &Arc<Self>, origin: &StreamQueue) -> Result<Recorded, GraphError> {
         remove_capture(self);
         let state = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             // Another thread may be about to add a node.
             let broken = Some(GraphError::NotCapturing { call: "work" });
             std::mem::replace(&mut *state, State { has_ended: true, broken, ..State::default() })
@@ -339,7 +345,7 @@ impl Stream {
         let device = queue.device.core.id();
         let capture = Arc::new(Capture { mode, device, thread, origin, state: Mutex::default() });
         let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
-        lock(&capture.state).streams.insert(address(queue), member);
+        capture.state.lock().streams.insert(address(queue), member);
         // Who ends the capture finds it in the slot, and then in the list too: another thread may end it at once.
         add_capture(&capture);
         if !queue.recorder.set(capture.clone()) {
@@ -412,7 +418,7 @@ pub(crate) fn refuse_captured(
 pub(crate) fn capture_event(stream: &Stream) -> Result<Option<CapturedPoint>, Error> {
     let Some(capture) = capture_of(stream, "record")? else { return Ok(None) };
     let nodes = {
-        let state = lock(&capture.state);
+        let state = capture.state.lock();
         state.streams.get(&address(stream.queue())).map(|member| member.last.clone())
     };
     Ok(Some(CapturedPoint { capture, nodes: nodes.unwrap_or_default() }))
@@ -429,11 +435,11 @@ pub(crate) fn capture_wait(stream: &Stream, point: Option<&CapturedPoint>) -> Re
         }
         (_, Some(point)) => (&point.capture, &point.nodes),
     };
-    if lock(&capture.state).has_ended {
+    if capture.state.lock().has_ended {
         return Err(GraphError::Captured { what: "an event" }.into());
     }
     capture.check(stream.queue(), "wait_for")?;
-    let mut state = lock(&capture.state);
+    let mut state = capture.state.lock();
     if state.has_ended {
         return Err(GraphError::Captured { what: "an event" }.into());
     }

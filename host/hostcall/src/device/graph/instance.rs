@@ -13,9 +13,10 @@ use crate::device::grid::Grid;
 use crate::device::inner::Device;
 use crate::device::stream::Stream;
 use crate::device::uses::Point;
+use hostcall_locks::{Mutex, MutexGuard};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A graph that can be launched. It keeps all that its nodes use: kernels, buffers, closures, functions.
 ///
@@ -58,7 +59,7 @@ impl Instance {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Users' code does not run under it, and nothing panics halfway through a change.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     /// Returns the graph's name.

@@ -69,13 +69,14 @@ use crate::device::prepare::OfStream;
 use crate::device::stream::Parts;
 use crate::device::words::StreamWords;
 use hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS;
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{
     BackendError, ConditionalList, DeviceAddress, DeviceKind, Dispatch, KernelList, KernelMemory,
     LIST_TURN_AT, LIST_TURN_OF_AT, LIST_WORDS_BYTES, ListBody,
 };
 use hostcall_server::LaunchRecord;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Most kernels of a list. What takes long as one operation is late to be seen to end.
 const MOST_KERNELS: usize = 1024;
@@ -154,7 +155,7 @@ impl StreamList {
 
     /// Where the list's words lie: what differs from replay to replay, and behind it what counts turns.
     pub fn words(&self) -> DeviceAddress {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).address
+        self.memory.lock().address
     }
 
     /// Returns which turn the list is at, in the replay whose first launch has this sequence; `None` when it is at another
@@ -232,7 +233,7 @@ impl List {
 
     fn made(&self) -> MutexGuard<'_, Vec<(StreamKey, Option<Arc<StreamList>>)>> {
         // Nothing panics halfway through a change.
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock()
     }
 
     /// Returns the list as it was made for a stream. Without that its kernels are launched one by one. The software device, which waits

@@ -63,11 +63,10 @@ pub use replay::{Origin, Replay, origin};
 
 pub(crate) use cache::{Asked, take_cached};
 pub(crate) use capture::{
-    Capture, CapturedPoint, capture_event, capture_of, capture_wait, check_allocation, leave_capture,
-    owner_of_allocation, refuse_captured,
+    Capture, CapturedPoint, capture_event, capture_of, capture_wait, check_allocation, hold_captures,
+    leave_capture, owner_of_allocation, refuse_captured,
 };
 pub(crate) use node::{KernelNode, Node};
-pub(crate) use replay::note_device;
 
 use super::arguments::Arguments;
 use super::buffer::DeviceBuffer;

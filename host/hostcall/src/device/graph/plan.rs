@@ -9,10 +9,11 @@ use crate::device::inner::Inner;
 use crate::device::prepare;
 use crate::device::stream::StreamQueue;
 use crate::device::uses::Access;
+use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceKind, KernelMemory};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Most nodes of an instance, with those of the graphs in it: half of the launches that a device can tell apart.
 pub(super) const MOST_NODES: usize = 65_536;

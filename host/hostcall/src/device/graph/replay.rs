@@ -40,6 +40,7 @@ use super::list::StreamList;
 use super::plan::{Plan, Planned};
 use crate::device::error::{Error, NodeFailure, NodePath, ReplayFailure};
 use crate::device::inner::Device;
+use crate::device::open_devices::owners_of;
 use crate::device::owners::{ListOwner, Owner, Owners, UnitHold};
 use crate::device::reaper::Limited;
 use crate::device::stream::StreamQueue;
@@ -49,7 +50,7 @@ use std::any::Any;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// What is known of a replay until nobody asks any more.
@@ -237,16 +238,6 @@ fn origin_of(owners: &Owners, launch: LaunchId) -> Option<Origin> {
     owner.downcast_ref::<NodeOrigin>().map(NodeOrigin::origin)
 }
 
-/// The open devices by their numbers: a handler knows its server, and not its device.
-static DEVICES: Mutex<Vec<(u64, Weak<Owners>)>> = Mutex::new(Vec::new());
-
-/// Lets handlers of a device find its launches.
-pub(crate) fn note_device(id: u64, owners: &Arc<Owners>) {
-    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-    devices.retain(|(_, owners)| owners.strong_count() > 0);
-    devices.push((id, Arc::downgrade(owners)));
-}
-
 /// Returns the node of a graph whose call or post the calling handler handles. `None` outside of handlers, and when the
 /// kernel was launched by itself.
 ///
@@ -254,11 +245,7 @@ pub(crate) fn note_device(id: u64, owners: &Arc<Owners>) {
 /// repeats by itself, each question takes a copy from the GPU.
 pub fn origin() -> Option<Origin> {
     let handling = handling()?;
-    let owners = {
-        let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-        devices.iter().find(|(id, _)| *id == handling.server).and_then(|(_, owners)| owners.upgrade())
-    };
-    origin_of(&*owners?, handling.launch)
+    origin_of(&*owners_of(handling.server)?, handling.launch)
 }
 
 impl Device {

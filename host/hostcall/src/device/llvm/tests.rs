@@ -6,6 +6,7 @@ use crate::llvm::{FaultKind, Version};
 use crate::services::{Block, Builtins, BuiltinsBuilder, HeapMemory, ProcessMemory};
 use crate::trace::Tracer;
 use hostcall_channel::llvm::client::{Alone, Client};
+use hostcall_locks::Mutex;
 use hostcall_seam::{
     Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure,
     DispatchOutcome, HostMemory, Kernel, KernelLimits, KernelMemory, Mark, Pinned, Properties, Queue,
@@ -15,8 +16,8 @@ use hostcall_softdev::Cpu;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::io::{self, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 const WRITE: u32 = 2;
@@ -255,7 +256,7 @@ struct Captured(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Captured {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -391,7 +392,7 @@ fn a_program_runs_from_start_to_end() {
         let run = LlvmRun::new(Grid::new(1, 2)).args(["name", "an argument"]).env("LANG", "C").ports(70);
         assert_eq!(program.run(run).unwrap(), End::Exited(0x8000_0001_u32 as i32));
         let expected = "begin 2 [\"name\", \"an argument\"] [\"LANG=C\"]\nmain\nmain\nend\n";
-        assert_eq!(String::from_utf8_lossy(&printed.0.lock().unwrap()), expected);
+        assert_eq!(String::from_utf8_lossy(&printed.0.lock()), expected);
     }
 }
 
@@ -519,7 +520,7 @@ fn memory_of_a_program_lives_until_its_kernels_have_ended() {
         allocated.send(calls.allocate(8)).unwrap();
         calls.end(EXIT, 9);
         // Other lanes of a GPU go on.
-        let _ = told.lock().unwrap().recv();
+        let _ = told.lock().recv();
     });
     let begun = Arc::new(AtomicU64::new(0));
     let counts = begun.clone();

@@ -5,7 +5,7 @@ use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::raw::RawWriter;
 use hostcall_channel::raw::{Chunk, prefetch};
 use hostcall_device::kernel::Plain;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::Arc;

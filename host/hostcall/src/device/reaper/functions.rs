@@ -3,13 +3,16 @@
 use crate::primitive::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most threads of host functions; more of them than that wait for each other, as do values that are dropped.
 pub(crate) const HOST_FUNCTION_THREADS: usize = 64;
 
 /// How long a thread of host functions waits for another one.
 const IDLE_THREAD: Duration = Duration::from_secs(5);
+
+/// How long a function may wait for one of the most threads before that is told.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// What the user gave, which catches its panics.
 pub(crate) type Function = Box<dyn FnOnce() + Send>;
@@ -20,6 +23,20 @@ struct State {
     idle: usize,
     threads: usize,
     stopping: bool,
+    /// Functions wait for one of the most threads, and none has begun since.
+    full: Option<Full>,
+}
+
+struct Full {
+    since: Instant,
+    is_told: bool,
+}
+
+impl State {
+    fn note_full(&mut self) {
+        let is_full = self.threads == HOST_FUNCTION_THREADS && self.waiting.len() > self.idle;
+        self.full = is_full.then(|| Full { since: Instant::now(), is_told: false });
+    }
 }
 
 /// Functions that wait for a thread, and the threads.
@@ -46,7 +63,23 @@ impl Functions {
             true => state.threads += 1,
             false => self.changed.notify_one(),
         }
+        if state.full.is_none() {
+            state.note_full();
+        }
         needs_thread
+    }
+
+    /// Says whether functions wait for one of the most threads.
+    pub fn are_full(&self) -> bool {
+        self.state().full.is_some()
+    }
+
+    /// Returns how many functions have waited for a second in which none of the most threads became free, once for each such time.
+    pub fn take_stall(&self) -> Option<usize> {
+        let mut state = self.state();
+        let full = state.full.as_mut().filter(|full| !full.is_told && full.since.elapsed() >= TELL_AFTER)?;
+        full.is_told = true;
+        Some(state.waiting.len())
     }
 
     /// The system had no thread: another one does what waits, or whoever calls [`Functions::take_without_threads`] when there is
@@ -66,6 +99,7 @@ impl Functions {
         let mut state = self.state();
         loop {
             if let Some(function) = state.waiting.pop_front() {
+                state.note_full();
                 drop(state);
                 function();
                 state = self.state();

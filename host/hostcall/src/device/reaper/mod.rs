@@ -6,15 +6,16 @@ mod sleep;
 
 use super::error::Error;
 use super::uses::Point;
-use functions::{Function, Functions};
+use functions::{Function, Functions, HOST_FUNCTION_THREADS};
 use hostcall_abi::launch::LaunchId;
+use hostcall_locks::Mutex;
 use hostcall_seam::Backend;
 use sleep::Sleep;
 use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,8 @@ struct State {
 
 /// What the reaper, its device and its streams share.
 pub(crate) struct Reaper {
+    /// The device's name.
+    device: String,
     backend: Arc<dyn Backend>,
     /// Operations that are with the device, of all streams.
     pub with_device: AtomicU64,
@@ -109,10 +112,6 @@ pub(crate) struct Reaper {
     functions: Functions,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The reaper's thread, as its device holds it.
 pub(crate) struct ReaperThread {
     reaper: Arc<Reaper>,
@@ -120,8 +119,8 @@ pub(crate) struct ReaperThread {
 }
 
 impl ReaperThread {
-    pub fn start(backend: Arc<dyn Backend>) -> Result<(Arc<Reaper>, Self), Error> {
-        let reaper = Arc::new(Reaper::new(backend));
+    pub fn start(device: String, backend: Arc<dyn Backend>) -> Result<(Arc<Reaper>, Self), Error> {
+        let reaper = Arc::new(Reaper::new(device, backend));
         let work = reaper.clone();
         let thread = std::thread::Builder::new().name("hostcall-reaper".into()).spawn(move || work.work());
         let thread = thread.map_err(|error| Error::NoThread { what: "a device's streams", error })?;
@@ -131,7 +130,7 @@ impl ReaperThread {
 
 impl Drop for ReaperThread {
     fn drop(&mut self) {
-        lock(&self.reaper.state).stopping = true;
+        self.reaper.state.lock().stopping = true;
         self.reaper.wake();
         self.reaper.functions.stop();
         // It may hold the last reference to its device for a moment, and cannot wait for itself.
@@ -144,8 +143,9 @@ impl Drop for ReaperThread {
 }
 
 impl Reaper {
-    fn new(backend: Arc<dyn Backend>) -> Self {
+    fn new(device: String, backend: Arc<dyn Backend>) -> Self {
         Self {
+            device,
             backend,
             with_device: AtomicU64::new(0),
             streams: Mutex::default(),
@@ -157,18 +157,18 @@ impl Reaper {
     }
 
     pub fn add(&self, stream: Weak<dyn Tended>) {
-        lock(&self.streams).push(stream);
+        self.streams.lock().push(stream);
     }
 
     /// Keeps a stream until it has nothing left to do.
     pub fn adopt(&self, stream: Arc<dyn Tended>) {
-        lock(&self.orphans).push(stream);
+        self.orphans.lock().push(stream);
         self.wake();
     }
 
     /// The streams that somebody has.
     pub fn streams(&self) -> Vec<Arc<dyn Tended>> {
-        lock(&self.streams).iter().filter_map(Weak::upgrade).collect()
+        self.streams.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Returns the kernel and the point of a launch that is with the device.
@@ -188,7 +188,7 @@ impl Reaper {
 
     /// Ends something when `deadline` has come.
     pub fn limit(&self, deadline: Instant, what: impl Limited + 'static) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let number = state.next_limit;
         state.next_limit += 1;
         // Those of what has ended go when there are twice as many as were left the last time.
@@ -203,7 +203,7 @@ impl Reaper {
 
     /// Runs a job soon on the reaper's thread: one of hostcall's own, which waits for nobody.
     pub fn run_soon(&self, job: impl FnOnce() + Send + 'static) {
-        lock(&self.state).jobs.push(Box::new(job));
+        self.state.lock().jobs.push(Box::new(job));
         self.wake();
     }
 
@@ -213,7 +213,7 @@ impl Reaper {
         loop {
             let may_sleep = idle >= LOOKS_BEFORE_SLEEP;
             self.sleep.begin_look(may_sleep);
-            let jobs = std::mem::take(&mut lock(&self.state).jobs);
+            let jobs = std::mem::take(&mut self.state.lock().jobs);
             jobs.into_iter().for_each(|job| job());
             self.run_function_without_threads();
             let streams = self.streams();
@@ -233,14 +233,16 @@ impl Reaper {
                 checked = Instant::now();
             }
             drop(streams);
-            lock(&self.streams).retain(|stream| stream.strong_count() > 0);
+            self.streams.lock().retain(|stream| stream.strong_count() > 0);
             // Dropped outside the lock: the last reference to a device may be among them.
-            let finished: Vec<_> = lock(&self.orphans).extract_if(.., |stream| stream.is_idle()).collect();
+            let finished: Vec<_> = self.orphans.lock().extract_if(.., |stream| stream.is_idle()).collect();
             drop(finished);
             self.end_limited();
+            self.tell_stall();
+            busy |= self.functions.are_full();
 
             idle = if busy { 0 } else { idle + 1 };
-            let state = lock(&self.state);
+            let state = self.state.lock();
             if state.stopping {
                 return;
             }
@@ -267,12 +269,23 @@ impl Reaper {
     /// Ends what has no time left.
     fn end_limited(&self) {
         loop {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let is_due = state.limits.peek().is_some_and(|Reverse(limit)| limit.deadline <= Instant::now());
             let Some(Reverse(limit)) = (if is_due { state.limits.pop() } else { None }) else { return };
             drop(state);
             limit.what.end();
         }
+    }
+
+    /// Tells that host functions wait for the bound on their threads.
+    fn tell_stall(&self) {
+        let Some(waiting) = self.functions.take_stall() else { return };
+        hostcall_server::report_line(format_args!(
+            "{waiting} host function{} of {} wait for a thread: {HOST_FUNCTION_THREADS} run, which is the most, and none has \
+             returned for a second. One that waits for a function that has not begun waits for ever",
+            if waiting == 1 { "" } else { "s" },
+            self.device,
+        ));
     }
 
     /// Runs a host function on a thread of its own, or of another one that has ended. It catches its panics.

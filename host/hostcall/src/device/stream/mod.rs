@@ -33,7 +33,7 @@ mod wait;
 pub(crate) use launched::LaunchState;
 pub use launched::{Launch, LaunchOutcome};
 pub(crate) use operation::{Dispatched, Listed, Operation, Parameters, Parts, TransferOwner, Transferring};
-pub(crate) use queue::{StreamQueue, Unit, lock};
+pub(crate) use queue::{StreamQueue, Unit};
 pub(crate) use step::{Step, StepControl};
 
 use super::buffer::values_of;

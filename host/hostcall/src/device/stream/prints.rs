@@ -1,9 +1,8 @@
 //! How much of the output whoever waits for a position of a stream waits for: what its launches up to there have printed, and
 //! not what later ones did, whose reader may be the one who waits.
 
-use super::queue::lock;
+use hostcall_locks::Mutex;
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What launches of a stream have printed.
@@ -30,7 +29,7 @@ impl Prints {
     /// Notes that the launch at `position` has printed, which is not below those that were noted before. Forgets marks that are
     /// written, as `is_written` says of an amount.
     pub fn note(&self, position: u64, appended: u64, is_written: impl Fn(u64) -> bool) {
-        let mut marks = lock(&self.marks);
+        let mut marks = self.marks.lock();
         while marks.front().is_some_and(|first| is_written(first.appended)) {
             marks.pop_front();
         }
@@ -43,7 +42,7 @@ impl Prints {
         if self.first.load(Ordering::Acquire) > position {
             return 0;
         }
-        let marks = lock(&self.marks);
+        let marks = self.marks.lock();
         let behind = marks.partition_point(|mark| mark.position <= position);
         behind.checked_sub(1).map_or(0, |last| marks[last].appended)
     }

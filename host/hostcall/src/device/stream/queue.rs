@@ -36,13 +36,14 @@ use crate::device::reaper::Reaper;
 use crate::device::uses::{Dependent, Point, Request, Timeline};
 use crate::device::words::{STREAMS, StreamWords};
 use hostcall_abi::launch::{LaunchId, LaunchIds};
+use hostcall_locks::{Condvar, Mutex};
 use hostcall_seam::{BackendError, Queue, Running};
 use hostcall_server::Completion;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// An operation that is not with the device.
 pub(super) struct Waiting {
@@ -184,12 +185,12 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub fn get(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        if self.is_set.load(Ordering::Acquire) { lock(&self.recorder).clone() } else { None }
+        if self.is_set.load(Ordering::Acquire) { self.recorder.lock().clone() } else { None }
     }
 
     /// Sets it, unless there is one.
     pub fn set(&self, recorder: Arc<dyn Any + Send + Sync>) -> bool {
-        let mut place = lock(&self.recorder);
+        let mut place = self.recorder.lock();
         if place.is_some() {
             return false;
         }
@@ -199,7 +200,7 @@ impl Recorder {
     }
 
     pub fn clear(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        let mut place = lock(&self.recorder);
+        let mut place = self.recorder.lock();
         self.is_set.store(false, Ordering::Release);
         place.take()
     }
@@ -219,11 +220,6 @@ pub(super) struct Settling {
     pub(super) sequence: u64,
     /// The server takes the posts of what had ended by this position.
     pub(super) flush: Option<(Completion, u64)>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Users' code runs under none of these locks, and nothing else panics halfway through a change.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Launches after which the thread that launches settles those that have ended: then they are still in its caches, and so
@@ -287,13 +283,13 @@ impl StreamQueue {
 
     /// The last position that was given out.
     pub fn last(&self) -> u64 {
-        lock(&self.pushing).position
+        self.pushing.lock().position
     }
 
     /// The last position that was given out, which is signalled at its place: somebody waits for it, and not for what others
     /// push meanwhile.
     pub fn last_asked(&self) -> u64 {
-        let pushing = lock(&self.pushing);
+        let pushing = self.pushing.lock();
         self.wanted.fetch_max(pushing.position, Ordering::SeqCst);
         pushing.position
     }
@@ -301,7 +297,7 @@ impl StreamQueue {
     /// Puts an operation on the stream, after `before` and what conflicts with what it uses. Returns its position.
     pub fn push(&self, before: Vec<Point>, operation: Operation) -> Result<u64, Error> {
         self.device.core.check_process()?;
-        let mut pushing = lock(&self.pushing);
+        let mut pushing = self.pushing.lock();
         self.check_open()?;
         Ok(self.push_locked(&mut pushing, before, operation))
     }
@@ -355,7 +351,7 @@ impl StreamQueue {
                 }
         });
         if !before.is_empty() {
-            let mut depends_on = lock(&self.depends_on);
+            let mut depends_on = self.depends_on.lock();
             self.forget_ended(&mut depends_on);
             depends_on.push_back((position, before.clone()));
         }
@@ -400,7 +396,7 @@ impl StreamQueue {
     /// Adds operations as `give` does, and tells the reaper of them.
     #[inline]
     fn give_by(&self, give: impl FnOnce(&mut State)) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         give(&mut state);
         let is_left = !state.waiting.is_empty();
         self.has_waiting.store(is_left, Ordering::SeqCst);
@@ -412,7 +408,7 @@ impl StreamQueue {
     /// given out, makes the unit of those that follow, and does not fail once the unit is made.
     pub fn push_unit<R>(&self, make: impl FnOnce(u64, u64) -> Result<(Unit, R), Error>) -> Result<R, Error> {
         self.device.core.check_process()?;
-        let mut pushing = lock(&self.pushing);
+        let mut pushing = self.pushing.lock();
         self.check_open()?;
         let last = pushing.position;
         let (unit, made) = make(last, pushing.sequence)?;
@@ -439,7 +435,7 @@ impl StreamQueue {
         if let Some(inner) = inner {
             // A thread that work of the inner queue waits for must not wait for the stream.
             let steps = operations.iter().filter(|waiting| waiting.operation.is_of_host());
-            let mut depends_on = lock(&self.depends_on);
+            let mut depends_on = self.depends_on.lock();
             depends_on.extend(steps.map(|waiting| (waiting.position, vec![inner.point(u64::MAX)])));
         }
         self.give(operations);
@@ -452,7 +448,7 @@ impl StreamQueue {
 
     /// The sequence that the next launch will have, of a queue that one thread uses.
     pub fn next_sequence(&self) -> u64 {
-        lock(&self.pushing).sequence + 1
+        self.pushing.lock().sequence + 1
     }
 
     pub fn this(&self) -> Weak<Self> {
@@ -466,7 +462,7 @@ impl StreamQueue {
 
     /// Parts to make a launch of.
     pub fn blank(&self) -> Box<Parts> {
-        lock(&self.spare).pop().unwrap_or_default()
+        self.spare.lock().pop().unwrap_or_default()
     }
 
     /// Puts a launch on the stream. `begin` gets its sequence and stop and post words, adds the parameters that only then are
@@ -489,7 +485,7 @@ impl StreamQueue {
         begin: impl FnOnce(&mut Parameters, u64, &StreamWords) -> Result<LaunchId, Error>,
     ) -> Result<Launch, Error> {
         self.device.core.check_process()?;
-        let mut pushing = lock(&self.pushing);
+        let mut pushing = self.pushing.lock();
         self.check_open()?;
         let sequence = pushing.sequence + 1;
         let id = begin(&mut parts.parameters, sequence, &self.words)?;
@@ -528,9 +524,9 @@ impl StreamQueue {
 
     /// Wakes those who wait for the stream, and the reaper if others go on by it.
     pub(super) fn note_change(&self) {
-        *lock(&self.changes) += 1;
+        *self.changes.lock() += 1;
         self.changed.notify_all();
-        if self.has_waiting.load(Ordering::SeqCst) || !lock(&self.dependents).is_empty() {
+        if self.has_waiting.load(Ordering::SeqCst) || !self.dependents.lock().is_empty() {
             self.reaper().wake();
         }
     }
@@ -538,7 +534,7 @@ impl StreamQueue {
     /// Goes on, since what held operations back may be over; not under any stream's `state`.
     pub(super) fn progressed(&self) {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             self.pump(&mut state);
         }
         self.note_change();

@@ -2,7 +2,7 @@
 
 use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::{Dispatched, Kept, Listed};
-use super::queue::{InFlight, Settling, State, StreamQueue, lock};
+use super::queue::{InFlight, Settling, State, StreamQueue};
 use crate::device::error::{LaunchFailure, NodeFailure};
 use crate::device::waiting;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
@@ -15,7 +15,7 @@ use std::cell::LazyCell;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, TryLockError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long [`Patience::Short`] is.
@@ -38,7 +38,7 @@ impl StreamQueue {
     /// Does what follows from what has ended up to a position: takes posts, notes how launches ended, drops what they kept.
     /// Returns launches whose posts handlers have still, if the position is not settled for that alone.
     pub(super) fn settle(&self, upto: u64, patience: Patience) -> Option<LaunchIds> {
-        if self.settled.load(Ordering::Acquire) >= self.reached().min(lock(&self.state).submitted).min(upto) {
+        if self.settled.load(Ordering::Acquire) >= self.reached().min(self.state.lock().submitted).min(upto) {
             return None;
         }
         // A handler must not wait for posts of its own kernel; the reaper settles.
@@ -46,10 +46,9 @@ impl StreamQueue {
             return None;
         }
         let mut settling = match self.settling.try_lock() {
-            Ok(settling) => settling,
-            Err(TryLockError::Poisoned(settling)) => settling.into_inner(),
-            Err(TryLockError::WouldBlock) if patience == Patience::Short => lock(&self.settling),
-            Err(TryLockError::WouldBlock) => return None,
+            Some(settling) => settling,
+            None if patience == Patience::Short => self.settling.lock(),
+            None => return None,
         };
         let reached = self.take_posts(&mut settling, upto, patience)?;
         let (ended, posting) = self.take_ended(&mut settling, reached);
@@ -57,12 +56,12 @@ impl StreamQueue {
         self.clear(ended.into_iter().flatten());
         {
             // What waited for this to be settled, such as a host function.
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             self.pump(&mut state);
         }
-        *lock(&self.changes) += 1;
+        *self.changes.lock() += 1;
         self.changed.notify_all();
-        let dependents = std::mem::take(&mut *lock(&self.dependents));
+        let dependents = std::mem::take(&mut *self.dependents.lock());
         for stream in dependents.iter().filter_map(Weak::upgrade) {
             stream.go_on();
         }
@@ -79,7 +78,7 @@ impl StreamQueue {
                     && flying.launches().is_none_or(|launches| self.device.server.has_handled_posts(launches))
             };
             // Many at a time, since whoever pushes needs the lock too.
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let count = state.in_flight.iter().take_while(is_over).count();
             if count == 0 {
                 let Some(first) = state.in_flight.front().filter(|first| first.position <= reached) else {
@@ -99,7 +98,7 @@ impl StreamQueue {
             let ended: Vec<InFlight> = state.in_flight.drain(..count).collect();
             drop(state);
             let ends = self.ends_of(&ended, last_ended);
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             for end in ends {
                 settling.sequence = end.launch.sequence;
                 self.note_end(&mut state, end);
@@ -145,7 +144,7 @@ impl StreamQueue {
             let drop_all = || values.into_iter().for_each(|value| contained(|| drop(value)));
             self.reaper().run(Box::new(drop_all));
         }
-        let mut spares = lock(&self.spare);
+        let mut spares = self.spare.lock();
         let room = MOST_SPARE.saturating_sub(spares.len());
         spares.extend(spare.drain(..room.min(spare.len())));
     }
@@ -156,7 +155,7 @@ impl StreamQueue {
         let begin = Instant::now();
         loop {
             let reached = {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 self.count(&mut state);
                 self.reached().min(state.submitted).min(upto)
             };
@@ -185,7 +184,7 @@ impl StreamQueue {
                 return Some(reached);
             }
             let posting = {
-                let state = lock(&self.state);
+                let state = self.state.lock();
                 let ended = state.in_flight.iter().take_while(|flying| flying.position <= reached);
                 let launches = ended.filter_map(|flying| match &flying.kept {
                     Kept::Launch(launch) if launch.state.sequence <= last_posted => flying.launches(),

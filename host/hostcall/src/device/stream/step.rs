@@ -3,8 +3,9 @@
 use super::launched::LaunchState;
 use super::queue::StreamQueue;
 use crate::device::error::Error;
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_server::CancelReason;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// What a step does. It gives the failure that its owner has noted.
 pub(crate) type RunStep = Box<dyn FnOnce(&StepControl) -> Result<(), Error> + Send>;
@@ -36,7 +37,7 @@ impl StepControl {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// Ends the step: first the mark, then what is on the inner queue. A step that has ended leaves the queue to the next

@@ -2,7 +2,7 @@
 
 use super::launched::LaunchState;
 use super::operation::{Kept, Operation};
-use super::queue::{InFlight, StreamQueue, Waiting, lock};
+use super::queue::{InFlight, StreamQueue, Waiting};
 use crate::device::error::LaunchFailure;
 use crate::device::reaper::{Limited, Tended as _};
 use hostcall_abi::launch::LaunchId;
@@ -32,7 +32,7 @@ impl StreamQueue {
             return;
         }
         self.look_for(launch.position);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(step) = state.step.clone().filter(|step| step.sequence == launch.sequence) {
             drop(state);
             step.cancel(why);
@@ -101,10 +101,10 @@ impl StreamQueue {
 
     /// Cancels those launches that have not ended whose sequences these are, and so all after the first of them.
     pub fn cancel_between(&self, sequences: RangeInclusive<u64>, why: CancelReason) {
-        let last = lock(&self.state).submitted;
+        let last = self.state.lock().submitted;
         self.look_for(last);
         let (launches, step): (Vec<Arc<LaunchState>>, _) = {
-            let state = lock(&self.state);
+            let state = self.state.lock();
             let reached = self.reached();
             // All are looked at before any is cancelled: what ends after that may have ended because of it.
             let in_flight = state.in_flight.iter().skip_while(|flying| self.has_ended(flying, reached));
@@ -165,7 +165,7 @@ impl StreamQueue {
 
     /// Says which launch the stream is at: the first with the device that has not ended.
     pub fn under_way(&self) -> Option<String> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let launch = state.in_flight.iter().find_map(|flying| match &flying.kept {
             Kept::Launch(launch) => Some(&launch.state),
             Kept::List(list) => Some(&list.first),

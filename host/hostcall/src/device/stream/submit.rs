@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
 use super::operation::{Before, Kept, Listed, Operation, Parts};
-use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting, lock};
+use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting};
 use super::step::{Step, StepControl};
 use crate::device::error::{Error, LaunchFailure, NodeFailure, message_of};
 use crate::device::transfer::Transfer;
@@ -441,7 +441,7 @@ impl StreamQueue {
                 Ok(outcome) => outcome.err(),
                 Err(payload) => Some(Error::HostFunction { message: message_of(payload) }),
             };
-            let mut state = lock(&stream.state);
+            let mut state = stream.state.lock();
             state.in_host_function = false;
             state.step = None;
             stream.note_submitted(&mut state, position);
@@ -471,7 +471,7 @@ impl StreamQueue {
     /// then.
     pub(super) fn want(&self, position: u64) -> bool {
         self.wanted.fetch_max(position, Ordering::SeqCst);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.pump(&mut state);
         if state.submitted < position {
             return true;

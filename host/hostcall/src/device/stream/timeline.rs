@@ -1,7 +1,7 @@
 //! A stream as other streams, buffers and the reaper see it.
 
 use super::operation::Kept;
-use super::queue::{StreamQueue, lock};
+use super::queue::StreamQueue;
 use super::settle::Patience;
 use crate::device::reaper::{Left, Tended};
 use crate::device::uses::{Dependent, Point, Timeline};
@@ -30,7 +30,7 @@ impl Timeline for StreamQueue {
     }
 
     fn is_signalled(&self, position: u64) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.submitted < position || self.dead.get().is_some() {
             return false;
         }
@@ -54,7 +54,7 @@ impl Timeline for StreamQueue {
         }
         self.wanted.fetch_max(position, Ordering::SeqCst);
         {
-            let mut dependents = lock(&self.dependents);
+            let mut dependents = self.dependents.lock();
             if !dependents.iter().any(|known| known.ptr_eq(whom)) {
                 dependents.push(whom.clone());
             }
@@ -71,7 +71,7 @@ impl Timeline for StreamQueue {
         }
         seen.push((this.addr(), position));
         let points: Vec<Point> = {
-            let mut depends_on = lock(&self.depends_on);
+            let mut depends_on = self.depends_on.lock();
             self.forget_ended(&mut depends_on);
             let before = depends_on.iter().take_while(|(at, _)| *at <= position);
             before.flat_map(|(_, points)| points.iter().cloned()).collect()
@@ -82,7 +82,7 @@ impl Timeline for StreamQueue {
 
 impl Tended for StreamQueue {
     fn tend(&self) -> Left {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.pump(&mut state);
         self.signal(&mut state);
         let waiting = !state.waiting.is_empty() || state.in_host_function;
@@ -107,12 +107,12 @@ impl Tended for StreamQueue {
     }
 
     fn is_idle(&self) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         state.waiting.is_empty() && state.in_flight.is_empty() && !state.in_host_function
     }
 
     fn find(&self, id: LaunchId) -> Option<(String, Point)> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let found = state.in_flight.iter().find_map(|flying| match &flying.kept {
             Kept::Launch(launch) if launch.state.id == id => {
                 Some((launch.state.kernel.to_string(), flying.position))

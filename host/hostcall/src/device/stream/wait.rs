@@ -1,6 +1,6 @@
 //! Waiting for a stream.
 
-use super::queue::{StreamQueue, lock};
+use super::queue::StreamQueue;
 use super::settle::Patience;
 use super::stops::Told;
 use crate::device::error::Error;
@@ -80,7 +80,7 @@ impl StreamQueue {
         let begin = Instant::now();
         let (mut checked, mut polls, mut look_after) = (begin, 0u32, LOOK_AFTER[0]);
         loop {
-            let changes = *lock(&self.changes);
+            let changes = *self.changes.lock();
             let mut looks = self.want(position);
             let posting = self.settle(position, Patience::Short);
             if self.settled.load(Ordering::Acquire) >= position {
@@ -107,7 +107,7 @@ impl StreamQueue {
                 }
                 let pause = left.unwrap_or(most).min(most);
                 let unseen = |now: &mut u64| *now == changes;
-                drop(self.changed.wait_timeout_while(lock(&self.changes), pause, unseen));
+                drop(self.changed.wait_timeout_while(self.changes.lock(), pause, unseen));
                 continue;
             }
             // Polls memory, without a lock, for as long as nothing has happened, and the driver only if nothing else tells.
@@ -162,8 +162,8 @@ impl StreamQueue {
     /// Tells the first failure, after which the stream goes on with what is pushed from now on.
     fn tell_failure(&self) -> Result<(), Error> {
         // With `pushing`, so that no launch is skipped that nobody is told of.
-        let pushing = lock(&self.pushing);
-        let mut state = lock(&self.state);
+        let pushing = self.pushing.lock();
+        let mut state = self.state.lock();
         let ended = state.ended;
         state.stops.tell(ended, Told { sequence: pushing.sequence, position: pushing.position });
         state.failed.take().map_or_else(|| self.check_kept(pushing.position), Err)
@@ -188,7 +188,7 @@ impl StreamQueue {
 
     /// Takes the failure that nobody was told of.
     pub fn take_failure(&self) -> Option<Error> {
-        lock(&self.state).failed.take()
+        self.state.lock().failed.take()
     }
 
     /// Fails when what was at a position may not have been done: the device failed, or was closed before.

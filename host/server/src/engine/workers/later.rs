@@ -2,7 +2,7 @@
 
 use super::super::caught::{Panicked, catch};
 use super::{Pool, Work};
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -24,7 +24,7 @@ mod tests;
 use super::caught::catch;
 use super::handling::ThreadSetup;
 use super::report;
-use parking_lot::{Condvar, Mutex};
+use hostcall_locks::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -293,7 +293,7 @@ impl Pool {
         if wake > 0 {
             state.woken += wake;
             drop(state);
-            (0..wake).for_each(|_| _ = self.work.notify_one());
+            (0..wake).for_each(|_| self.work.notify_one());
             return later;
         }
         // A thread ends only when no work waits.
@@ -358,7 +358,8 @@ impl Pool {
                 }
                 has_looked = false;
                 state.idle += 1;
-                let timeout = self.work.wait_for(&mut state, self.limits.idle).timed_out();
+                let timeout;
+                (state, timeout) = self.work.wait_timeout(state, self.limits.idle);
                 state.idle -= 1;
                 // A thread whose time was over may have missed that it was woken.
                 state.woken = state.woken.saturating_sub(1);

@@ -4,7 +4,7 @@ use super::bound::Permit;
 use crate::engine::LaunchSet;
 use hostcall_abi::launch::LaunchId;
 use hostcall_channel::Block;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,7 +4,7 @@ use super::bound::Permit;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_device::io::Error;
-use parking_lot::Mutex;
+use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Deref;

@@ -1,0 +1,43 @@
+//! The open devices of the process. A handler knows its server alone, whose number is the device's.
+
+use super::core::Core;
+use super::owners::Owners;
+use hostcall_locks::{Mutex, MutexGuard};
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+/// A device that somebody has. Who looks it up holds neither the device nor its threads meanwhile.
+pub(crate) struct OpenDevice {
+    pub device: Weak<dyn Any + Send + Sync>,
+    pub core: Weak<Core>,
+    pub owners: Weak<Owners>,
+}
+
+static DEVICES: Mutex<Vec<(u64, OpenDevice)>> = Mutex::new(Vec::new());
+
+/// Lets others find the device with this number.
+pub(crate) fn note(id: u64, open: OpenDevice) {
+    let mut devices = DEVICES.lock();
+    devices.retain(|(_, open)| open.device.strong_count() > 0);
+    devices.push((id, open));
+}
+
+/// Returns the devices. None is opened while the guard lives.
+pub(crate) fn lock() -> MutexGuard<'static, Vec<(u64, OpenDevice)>> {
+    DEVICES.lock()
+}
+
+fn find<T>(id: u64, part: impl Fn(&OpenDevice) -> &Weak<T>) -> Option<Arc<T>> {
+    let devices = DEVICES.lock();
+    devices.iter().find(|(of, _)| *of == id).and_then(|(_, open)| part(open).upgrade())
+}
+
+/// Returns the core of the device with this number.
+pub(crate) fn core_of(id: u64) -> Option<Arc<Core>> {
+    find(id, |open| &open.core)
+}
+
+/// Returns whose the launches are of the device with this number.
+pub(crate) fn owners_of(id: u64) -> Option<Arc<Owners>> {
+    find(id, |open| &open.owners)
+}
