@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Modules of tests, which use everything, and what is above all.
-const ABOVE: [&str; 4] = ["mod", "tests", "uses_tests", "double"];
+const ABOVE: [&str; 2] = ["mod", "tests"];
 
 /// The modules in the order of the crate's page: each uses only those before it.
 fn order(sources: &Path) -> HashMap<String, usize> {

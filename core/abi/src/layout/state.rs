@@ -44,7 +44,7 @@ pub struct SlotStateWords {
     /// Not zero once the wave has sent or read bytes since it claimed the slot, or rang again: its stores and loads may be on
     /// their way when it ends. Until then, and without posts, the host has seen all that the wave has stored through the slot
     /// but hints, and all that it looks at was there.
-    pub unsettled: u32,
+    pub needs_fence: u32,
     /// The upper half of the word that a home slot's next holder takes over ([`kept`]), while the wave's calls are such that it is
     /// known without making it anew; else [`kept::UPPER_UNKNOWN`] is set.
     pub kept_upper: u32,
@@ -227,7 +227,7 @@ impl WaveRecordWords {
             request_laps: [0; LAP_WORDS],
             reply_laps: [0; LAP_WORDS],
             raw_states: 0,
-            unsettled: 0,
+            needs_fence: 0,
             kept_upper: 0,
             tail_copy: [0; 2],
         },

@@ -127,7 +127,7 @@ impl HomeSlot {
         }
     }
 
-    /// Gives the slot to whoever claims it next, with what it takes over in a word. All accesses through the slot are settled.
+    /// Gives the slot to whoever claims it next, with what it takes over in a word. All accesses through the slot are over.
     #[inline(always)]
     pub(super) fn give_back_packed(&self, word: u64) {
         put_word(&self.kept, word);

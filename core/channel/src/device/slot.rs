@@ -496,8 +496,8 @@ impl<'m> Slot<'m> {
 
     /// Remembers that stores or loads of the wave may be on their way when it ends, though it was answered.
     #[inline(always)]
-    pub fn set_unsettled(&self) {
-        self.set(&self.state.unsettled, 1);
+    pub fn set_needs_fence(&self) {
+        self.set(&self.state.needs_fence, 1);
     }
 
     /// How many entries say whose the slot's posts are, before the first post of a claim, which `lanes` lanes make together:

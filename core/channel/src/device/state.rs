@@ -29,7 +29,7 @@ pub struct SlotState {
     pub(super) request_laps: LapRows,
     pub(super) reply_laps: LapRows,
     pub(super) raw_states: AtomicU64,
-    pub(super) unsettled: Owned<u32>,
+    pub(super) needs_fence: Owned<u32>,
     pub(super) kept_upper: Owned<u32>,
     pub(super) tail_copy: [Owned<u64>; 2],
 }
@@ -64,7 +64,7 @@ impl SlotState {
             request_laps: core::array::from_fn(|_| core::array::from_fn(word)),
             reply_laps: core::array::from_fn(|_| core::array::from_fn(word)),
             raw_states: AtomicU64::new(0),
-            unsettled: word(0),
+            needs_fence: word(0),
             kept_upper: word(0),
             tail_copy: core::array::from_fn(|_| Owned::new(0)),
         }
@@ -85,7 +85,7 @@ impl SlotState {
     pub(super) unsafe fn clear(&self) {
         let words = self.first.iter().chain([&self.post_position_told, &self.post_position_announced]);
         let words =
-            words.chain([&self.cancelled, &self.posted, &self.unsettled, &self.holder, &self.reply_pairs]);
+            words.chain([&self.cancelled, &self.posted, &self.needs_fence, &self.holder, &self.reply_pairs]);
         for word in words.chain(self.request_laps.as_flattened()).chain(self.reply_laps.as_flattened()) {
             // SAFETY: the caller's promise.
             unsafe { word.set(0) };
@@ -120,9 +120,9 @@ impl SlotState {
     /// # Safety
     /// SLOT-OWNER, as above.
     #[inline(always)]
-    pub(super) unsafe fn is_settled(&self) -> bool {
+    pub(super) unsafe fn needs_no_fence(&self) -> bool {
         // SAFETY: the caller's promise.
-        let done = unsafe { self.posted.get() | self.unsettled.get() | self.cancelled.get() };
+        let done = unsafe { self.posted.get() | self.needs_fence.get() | self.cancelled.get() };
         // Not one after the other: all loads of a GPU's lane are on their way together.
         u64::from(done) | self.raw_states.load(Ordering::Relaxed) == 0
     }
@@ -174,7 +174,7 @@ impl SlotState {
             self.post_position_announced.set(first[POST_POSITION]);
             self.cancelled.set(0);
             self.posted.set(0);
-            self.unsettled.set(0);
+            self.needs_fence.set(0);
             self.kept_upper.set(kept_upper);
         }
         self.raw_states.store(0, Ordering::Relaxed);

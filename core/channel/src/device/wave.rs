@@ -20,13 +20,13 @@
 //! grid of one workgroup a multiprocessor at most; on the software device that of its own number. So few
 //! slots are used when few waves run.
 //!
-//! A *settled* wave has made only calls of words and has all answers: the host has seen everything that it
+//! Of a wave that has made only calls of words and has all answers the host has seen everything that it
 //! stored. It gives its slot back with one store. If only lone lanes have called, each call has already
-//! updated the word to give back (`SlotStateWords::kept_upper`); otherwise the wave computes it now. A wave
-//! that is not settled (it posted, sent or read bytes, rang twice, was cancelled: `SlotState::is_settled`)
-//! gives the slot back behind a fence, so that nothing of it comes after what the next holder stores.
+//! updated the word to give back (`SlotStateWords::kept_upper`); otherwise the wave computes it now. Any other
+//! wave (it posted, sent or read bytes, rang twice, was cancelled: `SlotState::needs_no_fence`) gives the slot
+//! back behind a fence, so that nothing of it comes after what the next holder stores.
 //!
-//! Only when a wave was killed in the middle does the host settle its calls, take the posts in its ring, also
+//! Only when a wave was killed in the middle does the host answer its calls, take the posts in its ring, also
 //! those of holders before it, and reset its slot.
 
 use super::bitmap::Pool;
@@ -353,10 +353,10 @@ impl WaveRecord {
     #[inline(always)]
     pub unsafe fn release_at_once(&self, homes: Homes<'_>, slot: u32) -> bool {
         // SAFETY: SLOT-OWNER: the caller's promise.
-        let (is_settled, state, ring) =
-            unsafe { (self.is_settled(), self.state.kept(), self.places.get().ring_entries) };
+        let (needs_no_fence, state, ring) =
+            unsafe { (self.needs_no_fence(), self.state.kept(), self.places.get().ring_entries) };
         let (word, fits) = state.pack(ring);
-        is_settled && fits && self.give_back(homes, slot, word)
+        needs_no_fence && fits && self.give_back(homes, slot, word)
     }
 
     /// Releases the slot as [`WaveRecord::release_at_once`] does, if the word for its next holder is known.
@@ -379,18 +379,18 @@ impl WaveRecord {
     /// The word for the slot's next holder, and whether it is known and there is nothing to wait for.
     ///
     /// # Safety
-    /// As for [`SlotState::is_settled`].
+    /// As for [`SlotState::needs_no_fence`].
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn known_word(&self) -> (bool, u64) {
         // SAFETY: the caller's promise.
-        let (is_settled, (word, is_known)) = unsafe { (self.is_settled(), self.state.known_word()) };
-        (is_settled & is_known, word)
+        let (needs_no_fence, (word, is_known)) = unsafe { (self.needs_no_fence(), self.state.known_word()) };
+        (needs_no_fence & is_known, word)
     }
 
     /// The same in loads of shared memory, of which all are on their way together: a kernel's end is in the kernel.
     ///
     /// # Safety
-    /// As for [`SlotState::is_settled`].
+    /// As for [`SlotState::needs_no_fence`].
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
     unsafe fn known_word(&self) -> (bool, u64) {
@@ -405,7 +405,7 @@ impl WaveRecord {
                     && offset_of!(SlotStateWords, posted) == ENDS + 12
             );
             assert!(
-                offset_of!(SlotStateWords, unsettled) == LASTS + 8
+                offset_of!(SlotStateWords, needs_fence) == LASTS + 8
                     && offset_of!(SlotStateWords, kept_upper) == LASTS + 12
             );
             assert!(offset_of!(WaveRecordWords, pending) == WAITS + 4);
@@ -416,20 +416,20 @@ impl WaveRecord {
         let record = shared_address(self);
         // SAFETY: SLOT-OWNER: the caller's promise. The rows lie in the record, aligned to 16 bytes, and are words.
         let row = |at: usize| unsafe { load_four_shared(record + at as u32) };
-        let ([_, _, cancelled, posted], [raw, raw_upper, unsettled, upper]) = (row(ENDS), row(LASTS));
+        let ([_, _, cancelled, posted], [raw, raw_upper, needs_fence, upper]) = (row(ENDS), row(LASTS));
         let ([_, pending, ..], [_, _, position, _]) = (row(WAITS), row(0));
-        let open = cancelled | posted | raw | raw_upper | unsettled | pending | upper & UPPER_UNKNOWN;
+        let open = cancelled | posted | raw | raw_upper | needs_fence | pending | upper & UPPER_UNKNOWN;
         (open == 0, u64::from(upper) << 32 | u64::from(position))
     }
 
     /// Whether the wave has nothing to wait for when it ends.
     ///
     /// # Safety
-    /// As for [`SlotState::is_settled`].
+    /// As for [`SlotState::needs_no_fence`].
     #[inline(always)]
-    unsafe fn is_settled(&self) -> bool {
+    unsafe fn needs_no_fence(&self) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.state.is_settled() & (self.pending.load(Ordering::Relaxed) == 0) }
+        unsafe { self.state.needs_no_fence() & (self.pending.load(Ordering::Relaxed) == 0) }
     }
 
     /// Gives the slot back with all that its next holder takes over in `word`.

@@ -36,7 +36,7 @@ pub(crate) fn take_word(word: &AtomicU64, held: u64) -> u64 {
     word.swap(held, Ordering::Acquire)
 }
 
-/// Gives a home slot's word back. Release for accesses through the slot that are settled: what was stored, the host has seen, and
+/// Gives a home slot's word back. Release for accesses through the slot that are over: what was stored, the host has seen, and
 /// what was looked at is there.
 ///
 /// The word is all ones while somebody has it, so that AND puts `new` there, and is a read-modify-write: what an earlier holder

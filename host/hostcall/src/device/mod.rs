@@ -9,8 +9,6 @@ mod builder;
 mod closure_table;
 mod closures;
 mod core;
-#[cfg(test)]
-mod double;
 mod error;
 mod event;
 mod forked;
@@ -36,8 +34,6 @@ mod tests;
 mod transfer;
 mod untyped;
 mod uses;
-#[cfg(test)]
-mod uses_tests;
 mod waiting;
 mod words;
 mod work;

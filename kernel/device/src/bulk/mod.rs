@@ -25,18 +25,18 @@
 //! lends memory; acquire after a reply that lies elsewhere, and release once that was read, unless a bulk
 //! copy brought up to 512 bytes of it. A fence empties a GPU's first-level cache, and each value on the stack
 //! takes hundreds of cycles to read afterwards. So a message of one packet, as most are, goes through code
-//! that is all in one function ([`Exchange::run`]), where what follows the fence is in registers. A lone
+//! that is all in one function ([`ByteCall::run`]), where what follows the fence is in registers. A lone
 //! lane's is a function of its own: what is computed for any number of lanes does not fit into registers.
 
-mod exchange;
+mod byte_call;
 mod message;
 
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
 use crate::packet::{self, Held};
 use crate::target;
+use byte_call::ByteCall;
 use core::mem::MaybeUninit;
-use exchange::Exchange;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
@@ -144,11 +144,11 @@ impl Call<'_> {
         group: Group,
         held: Held,
     ) -> Result<usize, CallError> {
-        let exchange = Exchange::new::<HAS_OUTPUT>(self, group, held);
-        let filled = if group.all(exchange.fits_slot(group, self.output)) {
-            exchange.run::<HAS_OUTPUT, ANSWER_WORDS>(group, self.result, self.output)
+        let call = ByteCall::new::<HAS_OUTPUT>(self, group, held);
+        let filled = if group.all(call.fits_slot(group, self.output)) {
+            call.run::<HAS_OUTPUT, ANSWER_WORDS>(group, self.result, self.output)
         } else {
-            drop(exchange);
+            drop(call);
             // On NVIDIA one copy, whose answers have room for most result words. For AMD LLVM makes ten times the code of it.
             match cfg!(target_arch = "nvptx64") {
                 true => self.run_large::<HAS_OUTPUT, MANY>(group, held.extra()),
@@ -172,7 +172,7 @@ impl Call<'_> {
         group: Group,
         extra: Option<u32>,
     ) -> Result<usize, CallError> {
-        let mut exchange = Exchange::new::<HAS_OUTPUT>(self, group, packet::held_by(group, extra));
-        exchange.run_large::<HAS_OUTPUT, ANSWER_WORDS>(group, self.result, self.output)
+        let mut call = ByteCall::new::<HAS_OUTPUT>(self, group, packet::held_by(group, extra));
+        call.run_large::<HAS_OUTPUT, ANSWER_WORDS>(group, self.result, self.output)
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn send(
     let laps = slot.laps(glance, &doorbell, group.rank);
     group.sync();
     if group.is_leader() && !matches!(head.kind, Kind::Words) {
-        slot.set_unsettled();
+        slot.set_needs_fence();
     }
     slot.ring(&doorbell, laps, group.rank);
     if doorbell.lines {
@@ -144,7 +144,7 @@ pub(crate) fn receive(
         let ring = || {
             if group.rank == 0 {
                 slot.ring_again(&packet.doorbell, packet.laps);
-                slot.set_unsettled();
+                slot.set_needs_fence();
             }
         };
         let vain = patience.end(group.here, ring);

@@ -17,7 +17,7 @@ const LEAST_PIECE: usize = 512;
 
 /// A group's call on its way. No function that is not inlined gets a reference to it, but where large areas are used: what one
 /// leads to lies in memory.
-pub(super) struct Exchange<'a> {
+pub(super) struct ByteCall<'a> {
     held: Held,
     slot: Slot<'static>,
     /// The large area in use.
@@ -38,7 +38,7 @@ pub(super) struct Exchange<'a> {
     staging: Staging,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> ByteCall<'a> {
     /// The call of a group that has a slot.
     #[inline(always)]
     pub fn new<const HAS_OUTPUT: bool>(call: &mut Call<'a>, group: Group, held: Held) -> Self {
@@ -173,7 +173,7 @@ impl<'a> Exchange<'a> {
         self.finish::<HAS_OUTPUT, ANSWER_WORDS>(group, reply, words, output)
     }
 
-    /// Takes the reply of a group's last packet, as [`Exchange::run`] does.
+    /// Takes the reply of a group's last packet, as [`ByteCall::run`] does.
     #[inline(always)]
     fn finish<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         &self,
@@ -244,7 +244,7 @@ impl<'a> Exchange<'a> {
         Ok((output, 0))
     }
 
-    /// Does what [`Exchange::run`] does, for messages and replies that some lane's share of the slot's area has no room for: in
+    /// Does what [`ByteCall::run`] does, for messages and replies that some lane's share of the slot's area has no room for: in
     /// a large area, if there is one, in pieces if they do not fit there either, and one lane after the other if their
     /// shares are tiny.
     #[inline(always)]
@@ -315,7 +315,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Writes a part of the message and sends its packet. NVIDIA's assembler takes so long for [`Exchange::packet`] that what is
+    /// Writes a part of the message and sends its packet. NVIDIA's assembler takes so long for [`ByteCall::packet`] that what is
     /// rare has one copy of it there.
     #[cfg_attr(target_arch = "nvptx64", cold, inline(never))]
     #[cfg_attr(not(target_arch = "nvptx64"), inline(always))]

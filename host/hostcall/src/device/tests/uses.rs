@@ -1,6 +1,6 @@
 //! Work in order by the memory that it uses. Not in `uses.rs`, which `tests/models.rs` compiles with other locks.
 
-use super::uses::*;
+use crate::device::uses::*;
 use hostcall_locks::{Condvar, Mutex};
 use std::ops::Range;
 use std::sync::Arc;

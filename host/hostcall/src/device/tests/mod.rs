@@ -1,8 +1,11 @@
 //! What a device asks of its backend, and when.
 
-use super::double::{Double, Noted};
+mod double;
+mod uses;
+
 use crate::raw::{Block, Placement, RawChannel, RawStatistics, RawStream};
 use crate::{CallError, Device, Error, Grid, LaunchFailure, LaunchKernel};
+use double::{Double, Noted};
 use hostcall_device::{Global, Lane, kernel, service};
 use hostcall_locks::{Condvar, Mutex};
 use hostcall_server::WaitsFor;
