@@ -23,15 +23,15 @@ pub const TEMPLATE: u8 = 1;
 /// Most bytes of a message's texts that are sent: the template, and each value that is a text.
 pub const MOST_TEXT_BYTES: usize = 512;
 
-/// Bytes of a post of a panic. The number of such a post in its panic is in bits 0–15 of its 32 extra bits, how many of its bytes
-/// count in bits 16–23, and bit 31 says that it is the last.
+/// Bytes of a post of a panic or of another text in pieces. The number of such a post in its text is in bits 0–15 of its 32 extra
+/// bits, how many of its bytes count in bits 16–23, and bit 31 says that it is the last.
 pub const PIECE_BYTES: usize = 40;
 
-/// Bit of a post's extra ones: the panic's last post.
+/// Bit of a post's extra ones: the text's last post.
 pub const LAST: u32 = 1 << 31;
 
-/// Most posts of a panic.
-pub const MOST_PIECES: u32 = 64;
+/// Most posts of a text.
+pub const MOST_PIECES: u32 = 256;
 
 /// What a panic's first bytes are: line, column, the lane's index in the workgroup, the workgroup's index, and the grid's workgroups
 /// in x and y, four bytes each. The file's name follows, a text, and then the message.

@@ -160,7 +160,7 @@ fn exchange_held<const R: usize>(
         None => packet::exchange(held.home_slot, glance, group, head, request),
         Some(extra) => {
             let mut line = request;
-            packet::exchange_by_extra(extra, group, head, &mut line).map(|()| line)
+            packet::exchange_rarely(Some(extra), group, head, &mut line).map(|()| line)
         }
     };
     packet::release(group, held);
@@ -175,6 +175,34 @@ fn exchange_held<const R: usize>(
         }
         Err(error) => (Status::Error(error).to_bits(), 0),
     }
+}
+
+/// Calls a method that a lane calls hardly ever, with so many of these words, and one word for a result or none. All such calls
+/// share their code, which is not the fastest for any.
+#[cold]
+#[inline(never)]
+pub(crate) fn call_rarely(
+    method: &Method,
+    argument_words: u8,
+    words: [u64; MAX_WORDS],
+    result_words: u8,
+) -> Result<u64, CallError> {
+    let (service, check) = (method.number(), check_of(method.schema()));
+    let head = Head { service, check, kind: Kind::Words, argument_words, result_words, timeout_us: 0 };
+    enter(target::here())?;
+    let (status, word) = Group::meet(site(service, check, Kind::Words), (0, 0), |group| {
+        let held = packet::hold(group);
+        let mut line = Line { words, tag: 0 };
+        let reply = packet::exchange_rarely(held.extra(), group, head, &mut line);
+        packet::release(group, held);
+        match reply {
+            // As in `exchange_held`.
+            _ if held.glance.cancelled => target::exit_lane(),
+            Ok(()) => (Status::Ok.to_bits(), line.words[0]),
+            Err(error) => (Status::Error(error).to_bits(), 0),
+        }
+    });
+    if status == Status::Ok.to_bits() { Ok(word) } else { Err(error_of(status)) }
 }
 
 /// Chooses among the `exchange`s by constants, so that one is left of the choice.

@@ -94,6 +94,7 @@ pub mod math;
 mod packet;
 mod panics;
 mod pending;
+mod pieces;
 mod plain;
 mod post;
 pub mod print;

@@ -38,8 +38,7 @@ pub(crate) fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), 
     }
 }
 
-/// Posts words of a message that is more than one post, for a lane that does nothing else any more.
-#[cfg(all(target_arch = "nvptx64", hostcall_unformatted))]
+/// Posts words of a message that is more than one post, which is rare.
 pub(crate) fn post_piece(service: u16, extra: u32, words: [u64; MAX_POST_WORDS]) -> Result<(), CallError> {
     put_as_group::<MAX_POST_WORDS>(service, extra, words)
 }

@@ -10,7 +10,9 @@
 //! longer, into the heap, and sent as text.
 
 use crate::bulk;
-use crate::call::{CallOptions, enter};
+use crate::call::{CallOptions, call_rarely, enter};
+use crate::group::Group;
+use crate::pieces::send_texts;
 use crate::post::post_words;
 use crate::system::System;
 use crate::target;
@@ -60,7 +62,7 @@ impl Site {
     #[inline]
     fn id(&self, tags: u64) -> Result<u32, CallError> {
         let key = u64::from(target::here().channel().epoch) << TAG_BITS | tags;
-        let registered = self.registered.load(Ordering::Relaxed);
+        let registered = target::seen(&self.registered);
         let id = registered as u32 & ((1 << ID_BITS) - 1);
         if registered >> ID_BITS == key & (u64::MAX >> ID_BITS) && id != 0 {
             return Ok(id);
@@ -68,14 +70,26 @@ impl Site {
         self.register(key, tags)
     }
 
+    /// Asks the host for the id, one lane for those that come here together.
     #[cold]
+    #[inline(never)]
     fn register(&self, key: u64, tags: u64) -> Result<u32, CallError> {
-        let id = System::register_format(tags, self.stream, self.text)?;
+        let site = core::ptr::from_ref(self).addr() as u64 ^ tags.rotate_right(TAG_BITS);
+        let id = Group::meet(site, 0, |group| {
+            let id = if group.is_leader() { self.ask(tags).unwrap_or(0) } else { 0 };
+            group.of_leader(id)
+        });
         if id == 0 || id >> ID_BITS != 0 {
             return Err(CallError::Malformed);
         }
-        self.registered.store(key << ID_BITS | u64::from(id), Ordering::Relaxed);
-        Ok(id)
+        self.registered.store(key << ID_BITS | id, Ordering::Relaxed);
+        Ok(id as u32)
+    }
+
+    fn ask(&self, tags: u64) -> Result<u64, CallError> {
+        let lane = send_texts(&[self.text])?;
+        let words = [lane, tags, self.stream.into(), self.text.len() as u64, 0, 0, 0];
+        call_rarely(REGISTER_FORMAT, 4, words, 1)
     }
 }
 
@@ -236,17 +250,30 @@ references!(&T, &mut T);
 #[inline(always)]
 pub fn print<const N: usize>(site: &'static Site, tags: [u8; N], words: [u64; N], texts: [&str; N]) {
     let tags = tags::of(&tags);
-    // Fails when the launch is over, so that the line has no reader, or when the host refuses it and counts
-    // that.
-    let _ = if N <= MAX_POST_WORDS && !tags::has_str(tags) {
-        // A line that has begun is posted, also if another lane panics while the host gives its format an id.
-        enter(target::here())
-            .and_then(|()| site.id(tags))
-            .and_then(|id| post_words(number::PRINT, id, &words))
+    if N <= MAX_POST_WORDS && !tags::has_str(tags) {
+        let mut all = [0; MAX_POST_WORDS];
+        all.iter_mut().zip(words).for_each(|(to, word)| *to = word);
+        let [a, b, c, d, e] = all;
+        print_words::<N>(site, tags, a, b, c, d, e);
     } else {
-        print_bytes(site, tags, &words, &texts)
-    };
+        // Fails as in `print_words`.
+        let _ = print_bytes(site, tags, &words, &texts);
+    }
 }
+
+/// Posts a line of `N` words: once for all lines of so many, since what the host does for a line takes longer than to come here.
+/// Words are parameters of their own, because these travel in registers.
+#[inline(never)]
+fn print_words<const N: usize>(site: &'static Site, tags: u64, a: u64, b: u64, c: u64, d: u64, e: u64) {
+    // A line that has begun is posted, also if another lane panics while the host gives its format an id. It fails when the
+    // launch is over, so that the line has no reader, or when the host refuses it and counts that.
+    let _ = enter(target::here())
+        .and_then(|()| site.id(tags))
+        .and_then(|id| post_words(number::PRINT, id, &[a, b, c, d, e][..N.min(MAX_POST_WORDS)]));
+}
+
+/// `System::register_format`, whose text is posted before.
+const REGISTER_FORMAT: &Method = &System::METHODS[2];
 
 /// `System::print_bytes`, whose data here are several slices.
 const PRINT_BYTES: &Method = &System::METHODS[3];

@@ -4,7 +4,7 @@ use crate::group::Group;
 use crate::kernel::{KernelArg, Plain};
 use crate::lane::Lane;
 use crate::packet;
-use crate::target;
+use crate::target::{self, Here, Mask};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use hostcall_abi::raw::{RawParams, RawWriter};
@@ -133,6 +133,12 @@ fn period() -> Option<u32> {
     target::bell_period().map(|period| period >> PERIODS_LOG2)
 }
 
+/// The same, where the device's clock shows `now_ns`.
+#[inline(always)]
+fn period_at(now_ns: u64) -> Option<u32> {
+    target::bell_period_at(now_ns).map(|period| period >> PERIODS_LOG2)
+}
+
 /// Places in a page that a leader took, as one word for its group: the first word, how many, and whether the host is to be told.
 #[derive(Clone, Copy)]
 struct Taken(u64);
@@ -242,6 +248,38 @@ impl<T, P: Policy> RawStream<'_, T, P> {
             target::exit_lane();
         }
         done == count
+    }
+
+    /// Writes one record of `bytes` bytes for a wave whose lanes have all come here, which its first lane stores as
+    /// [`RawStream::append`] says, if the wave has a page open with room and there is nothing else to do, and if all lanes are
+    /// `ready`. Returns whether it did. Every lane looks for itself, so that none waits for another one's look.
+    #[inline(always)]
+    pub(crate) fn append_at_once(
+        &self,
+        here: Here,
+        wave: Mask,
+        bytes: u32,
+        now_ns: u64,
+        ready: bool,
+        store: impl FnOnce(Words<'_>, u32),
+    ) -> bool {
+        let Some(slot) = here.record().slot() else { return false };
+        // SAFETY: RAW-STATE: the wave holds the slot, and a whole wave excludes any other part.
+        let writer = unsafe { self.writer(slot) };
+        // SAFETY: as above. The first lane writes once every lane has looked.
+        let room = unsafe { writer.room(here.params().launch.to_bits(), bytes, period_at(now_ns)) };
+        let is_ready = ready & room.is_there;
+        let are_ready = if wave.is_power_of_two() { is_ready } else { here.all(wave, is_ready) };
+        if !are_ready {
+            return false;
+        }
+        if here.lane_index() == 0 {
+            // SAFETY: as above.
+            let at = unsafe { writer.take_room(room) };
+            store(writer.data(), at);
+        }
+        here.sync(wave);
+        true
     }
 
     /// Takes the wave's state for the leader's group. `None` when the launch ended before there was a slot.

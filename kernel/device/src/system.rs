@@ -16,10 +16,11 @@ pub trait System {
     /// Ends the program with this exit code, all lanes of it.
     fn exit(code: i32);
 
-    /// Gives the id, 1 to 2²⁴ − 1, by which lines of this format are printed to stream 1 (stdout) or 2
-    /// (stderr). Equal formats get equal ids. `tags` are the arguments' types as
+    /// Gives the id, 1 to 2²⁴ − 1, by which lines of a format are printed to stream 1 (stdout) or 2
+    /// (stderr). Equal formats get equal ids. The format's text, of so many bytes, was posted by the lane that has this name
+    /// ([`hostcall_abi::service::number::TEXT`]). `tags` are the arguments' types as
     /// `hostcall_format::tags` has them, or 0 for a format that only `print_bytes` uses.
-    fn register_format(tags: u64, stream: u32, text: &str) -> u32;
+    fn register_format(lane: u64, tags: u64, stream: u32, text_bytes: u64) -> u32;
 
     /// Prints a line whose arguments, of these types, are more than a post carries: their words, 8 bytes each
     /// and little-endian, and then the text of the strings among them.

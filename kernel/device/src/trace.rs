@@ -38,15 +38,21 @@
 //! [`DropNewest`] does. The first use of each trace point asks the host for a number, and now and
 //! then, each tenth of a second or so, a wave asks for the host's time.
 
+use crate::call::call_rarely;
 use crate::group::Group;
+use crate::pieces::send_texts;
 use crate::print::Argument;
 use crate::raw::{DropNewest, RawStream};
 use crate::services::TracePoints;
 use crate::target;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};
+use hostcall_abi::MAX_WORDS;
 use hostcall_abi::launch::TRACED;
+use hostcall_abi::service::Method;
+use hostcall_abi::status::CallError;
 use hostcall_abi::trace::{MAX_POINT_WORDS, POINT_ID_BITS, PointHead, PointKind, record_bytes};
+use hostcall_channel::Words;
 use hostcall_format::tags;
 
 /// Bits of the tags of as many values as a point has.
@@ -89,37 +95,55 @@ impl Point {
 
     /// The point's id for values of these types, 0 when the host gives none.
     fn id(&self, tags: u64) -> u32 {
-        let key = u64::from(target::here().channel().epoch) << TAG_BITS | tags;
-        let registered = self.registered.load(Ordering::Relaxed);
-        let id = registered as u32 & ((1 << POINT_ID_BITS) - 1);
-        if registered >> POINT_ID_BITS == key & (u64::MAX >> POINT_ID_BITS) && id != 0 {
-            return id;
+        match self.known_id(tags) {
+            0 => self.register(tags),
+            id => id,
         }
-        self.register(key, tags)
+    }
+
+    /// The point's id for values of these types, if the host has given it: else 0.
+    #[inline(always)]
+    fn known_id(&self, tags: u64) -> u32 {
+        let registered = target::seen(&self.registered);
+        let id = registered as u32 & ((1 << POINT_ID_BITS) - 1);
+        let is_of_these = registered >> POINT_ID_BITS == key(tags) & (u64::MAX >> POINT_ID_BITS);
+        if is_of_these { id } else { 0 }
     }
 
     #[cold]
-    fn register(&self, key: u64, tags: u64) -> u32 {
-        let [text, file] = [self.text, self.file].map(|text| &text.as_bytes()[..cut(text)]);
-        let mut texts = [0; 2 * MAX_TEXT_BYTES];
-        texts[..text.len()].copy_from_slice(text);
-        texts[text.len()..text.len() + file.len()].copy_from_slice(file);
-        // Both are cut between characters.
-        let Ok(texts) = core::str::from_utf8(&texts[..text.len() + file.len()]) else { return 0 };
-        let now_ns = target::here().clock_ns();
-        let id = TracePoints::register(self.kind as u32, tags, self.line, now_ns, text.len() as u32, texts);
-        let id = id.unwrap_or(0);
+    #[inline(never)]
+    fn register(&self, tags: u64) -> u32 {
+        let id = self.ask(tags).unwrap_or(0);
         if id >> POINT_ID_BITS != 0 {
             return 0;
         }
-        self.registered.store(key << POINT_ID_BITS | u64::from(id), Ordering::Relaxed);
-        id
+        self.registered.store(key(tags) << POINT_ID_BITS | id, Ordering::Relaxed);
+        id as u32
+    }
+
+    fn ask(&self, tags: u64) -> Result<u64, CallError> {
+        let [text, file] = [self.text, self.file].map(cut);
+        let lane = send_texts(&[text, file])?;
+        let now_ns = target::here().clock_ns();
+        let words = [lane, self.kind as u64, tags, self.line.into(), now_ns, text.len() as u64, 0];
+        call_rarely(REGISTER, 6, words, 1)
     }
 }
 
-/// Bytes of a text up to [`MAX_TEXT_BYTES`], whole characters.
-fn cut(text: &str) -> usize {
-    text.floor_char_boundary(MAX_TEXT_BYTES)
+/// Whom an id holds for: the channel, and values of these types.
+#[inline(always)]
+fn key(tags: u64) -> u64 {
+    u64::from(target::here().channel().epoch) << TAG_BITS | tags
+}
+
+// Called by their methods, as what is rare is.
+const NOW_NS: &Method = &TracePoints::METHODS[0];
+const CLOCK_PAIR: &Method = &TracePoints::METHODS[1];
+const REGISTER: &Method = &TracePoints::METHODS[2];
+
+/// A text up to [`MAX_TEXT_BYTES`], whole characters.
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default()
 }
 
 /// Nanoseconds of a clock's tick in [`sample_clock`], as a power of two: 2²⁶ ns, 67 ms.
@@ -129,22 +153,29 @@ const SAMPLE_LOG2: u32 = 26;
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 
 /// Compares the device's clock with the host's, if nobody has done so in the last tick.
-fn sample_clock() {
-    let here = target::here();
-    let before_ns = here.clock_ns();
-    let epoch = u64::from(here.channel().epoch) << 44;
-    let sampled = SAMPLED.load(Ordering::Relaxed);
-    let now = epoch | (before_ns >> SAMPLE_LOG2) & ((1 << 44) - 1);
+#[inline(always)]
+fn sample_clock(now_ns: u64) {
+    let epoch = u64::from(target::here().channel().epoch) << 44;
+    let sampled = target::seen(&SAMPLED);
+    let now = epoch | (now_ns >> SAMPLE_LOG2) & ((1 << 44) - 1);
     // The next tick may begin at once.
-    if sampled == now || sampled.wrapping_add(1) == now {
+    if sampled != now && sampled.wrapping_add(1) != now {
+        compare_clocks(sampled, now);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn compare_clocks(sampled: u64, now: u64) {
+    let here = target::here();
+    if SAMPLED.compare_exchange(sampled, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         return;
     }
-    if SAMPLED.compare_exchange(sampled, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        && let Ok(host_ns) = TracePoints::now_ns()
-    {
-        let after_ns = here.clock_ns();
+    let before_ns = here.clock_ns();
+    if let Ok(host_ns) = call_rarely(NOW_NS, 0, [0; MAX_WORDS], 1) {
+        let words = [before_ns, host_ns, here.clock_ns(), 0, 0, 0, 0];
         // Fails only when the launch is over.
-        let _ = TracePoints::clock_pair(before_ns, host_ns, after_ns);
+        let _ = call_rarely(CLOCK_PAIR, 3, words, 0);
     }
 }
 
@@ -173,9 +204,9 @@ fn write_record(group: Group, point: &'static Point, tags: u64, words: &[u64]) -
     }
     let (mut id, mut now_ns) = (0, 0);
     if group.is_leader() {
-        sample_clock();
-        id = point.id(tags);
         now_ns = group.here.clock_ns();
+        sample_clock(now_ns);
+        id = point.id(tags);
     }
     let id = group.of_leader(id.into()) as u32;
     if id == 0 {
@@ -192,15 +223,49 @@ fn write_record(group: Group, point: &'static Point, tags: u64, words: &[u64]) -
     let is_kept = records().append(group, 1, head.record_bytes(), |to, _, at| {
         if group.is_leader() {
             // SAFETY: RAW-PAGE: the leader stores the group's one record, of as many bytes as the head says.
-            unsafe { to.put_pair(at, [now_ns, head.to_word()]) };
-            for (i, pair) in words.chunks(2).enumerate() {
-                let pair = [pair[0], pair.get(1).copied().unwrap_or(0)];
-                // SAFETY: as above.
-                unsafe { to.put_pair(at + 2 + 2 * i as u32, pair) };
-            }
+            unsafe { put_record(to, at, now_ns, head, words) };
         }
     });
     is_kept.then_some((id, now_ns))
+}
+
+/// Does what [`write_record`] does for lanes that are all of their wave, where that is no more than to store: the host has given
+/// the point's id, and the wave has a page with room. `None` if it is not that, and then nothing is done. Of the time, the first
+/// lane's is written. Where lanes do not run in step, it would have them wait for each other.
+#[inline(always)]
+fn write_at_once(point: &'static Point, tags: u64, words: &[u64]) -> Option<(u32, u64)> {
+    if !target::IN_STEP {
+        return None;
+    }
+    let here = target::here();
+    let (together, wave) = (here.converge(site(point)), here.wave_lanes());
+    if together != wave || here.same(wave, site(point)) != wave {
+        return None;
+    }
+    let (now_ns, id) = (here.clock_ns(), point.known_id(tags));
+    let (kind, words_of_point) = (point.kind, words.len() as u32);
+    let head = PointHead { kind, point: id, words: words_of_point, lanes: wave.count_ones(), first_lane: 0 };
+    let bytes = record_bytes(words_of_point);
+    let is_written = records().append_at_once(here, wave, bytes, now_ns, id != 0, |to, at| {
+        // SAFETY: RAW-PAGE: the first lane has taken the place of one record.
+        unsafe { put_record(to, at, now_ns, head, words) };
+    });
+    is_written.then_some((id, now_ns))
+}
+
+/// Stores a record from word `at` on.
+///
+/// # Safety
+/// RAW-PAGE: the calling lane has this place, of as many bytes as the head says.
+#[inline(always)]
+unsafe fn put_record(to: Words<'_>, at: u32, now_ns: u64, head: PointHead, words: &[u64]) {
+    // SAFETY: the caller's promise.
+    unsafe { to.put_pair(at, [now_ns, head.to_word()]) };
+    for (i, pair) in words.chunks(2).enumerate() {
+        let pair = [pair[0], pair.get(1).copied().unwrap_or(0)];
+        // SAFETY: as above.
+        unsafe { to.put_pair(at + 2 + 2 * i as u32, pair) };
+    }
 }
 
 /// The lanes that come to this point, as a site to meet at.
@@ -239,19 +304,63 @@ impl Drop for Span {
     }
 }
 
+// Two functions for each kind of record, called one after the other: what only stores calls nothing, and so saves no registers.
+
+#[inline(always)]
+fn begin(point: &'static Point) -> (u32, u64) {
+    match begin_at_once(point) {
+        (0, _) => begin_slowly(point),
+        begun => begun,
+    }
+}
+
+#[inline(never)]
+fn begin_at_once(point: &'static Point) -> (u32, u64) {
+    let Some((id, now_ns)) = write_at_once(point, 0, &[]) else { return (0, 0) };
+    (id | if target::here().lane_index() == 0 { Span::FIRST } else { 0 }, now_ns)
+}
+
 #[cold]
 #[inline(never)]
-fn begin(point: &'static Point) -> (u32, u64) {
+fn begin_slowly(point: &'static Point) -> (u32, u64) {
     Group::meet(site(point), (0, 0), |group| match write_record(group, point, 0, &[]) {
         Some((id, now_ns)) => (id | if group.is_leader() { Span::FIRST } else { 0 }, now_ns),
         None => (0, 0),
     })
 }
 
+#[inline(always)]
+fn end(id: u32, began_ns: u64) {
+    if !end_at_once(id, began_ns) {
+        end_slowly(id, began_ns);
+    }
+}
+
+/// Ends a span that all lanes of the wave end together, of which the first one is the span's, if that is no more than to store.
+#[inline(never)]
+fn end_at_once(id: u32, began_ns: u64) -> bool {
+    if !target::IN_STEP {
+        return false;
+    }
+    let here = target::here();
+    let wave = here.wave_lanes();
+    if here.converge(0) != wave {
+        return false;
+    }
+    let now_ns = here.clock_ns();
+    let (kind, point, lanes) = (PointKind::End, id & !Span::FIRST, wave.count_ones());
+    let head = PointHead { kind, point, words: 1, lanes, first_lane: 0 };
+    let is_only_first = (id & Span::FIRST != 0) == (here.lane_index() == 0);
+    records().append_at_once(here, wave, record_bytes(1), now_ns, is_only_first, |to, at| {
+        // SAFETY: RAW-PAGE: the first lane has taken the place of one record.
+        unsafe { put_record(to, at, now_ns, head, &[began_ns]) };
+    })
+}
+
 /// Ends the spans of the lanes that come here together. Each of their first lanes writes a record.
 #[cold]
 #[inline(never)]
-fn end(id: u32, began_ns: u64) {
+fn end_slowly(id: u32, began_ns: u64) {
     static SITE: u8 = 0;
     let group = Group::converge(core::ptr::from_ref(&SITE) as usize as u64);
     let is_first = id & Span::FIRST != 0;
@@ -282,13 +391,22 @@ fn end(id: u32, began_ns: u64) {
 /// Writes a counter's value, or an event with its values, on a device that is traced.
 #[inline(always)]
 pub fn write<const N: usize>(point: &'static Point, tags: [u8; N], words: [u64; N]) {
-    write_values(point, tags::of(&tags), words);
+    const { assert!(N <= MAX_POINT_WORDS, "an event has five values at most") };
+    let tags = tags::of(&tags);
+    if !write_values_at_once(point, tags, words) {
+        write_values(point, tags, words);
+    }
+}
+
+/// Writes a record of all lanes of the wave, if that is no more than to store.
+#[inline(never)]
+fn write_values_at_once<const N: usize>(point: &'static Point, tags: u64, words: [u64; N]) -> bool {
+    write_at_once(point, tags, &words).is_some()
 }
 
 #[cold]
 #[inline(never)]
 fn write_values<const N: usize>(point: &'static Point, tags: u64, words: [u64; N]) {
-    const { assert!(N <= MAX_POINT_WORDS, "an event has five values at most") };
     Group::meet(site(point), (), |group| _ = write_record(group, point, tags, &words));
 }
 

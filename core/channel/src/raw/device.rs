@@ -156,6 +156,16 @@ const LOOKS_LEFT_OUT: u32 = 15;
 /// Polls of an entry in the device's copy of the ring before one of the host's.
 const POLLS_A_COPY: u32 = 64;
 
+/// What [`Writer::room`] has found.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Whether there is a place.
+    pub is_there: bool,
+    at: u32,
+    /// The page's place behind it.
+    after: u64,
+}
+
 /// A wave's way into a raw channel, through the state of its home slot.
 #[derive(Clone, Copy)]
 pub struct Writer<'m> {
@@ -286,6 +296,40 @@ impl<'m> Writer<'m> {
             self.state.place.set(place.after(taken * bytes).0);
             Some((self.layout.data_at(page) + place.bytes() / 8, taken))
         }
+    }
+
+    /// Looks for a place for a record of so many bytes that a wave of this launch writes without anything else to do: it has a page
+    /// open that has room, and need not tell the host in this period. That is what [`Writer::has_begun`], [`Writer::take`]
+    /// and [`Writer::is_due`] say one after the other; here nothing waits for what another one says.
+    ///
+    /// # Safety
+    /// RAW-STATE, but for a state that another wave or nobody has begun.
+    #[inline(always)]
+    pub unsafe fn room(&self, launch: u32, bytes: u32, period: Option<u32>) -> Room {
+        // SAFETY: the caller's promise: where another wave had the state, that has ended.
+        unsafe {
+            let state = self.state;
+            let (linked, page, place) = (state.linked.get(), state.page.get(), Place(state.place.get()));
+            let (of_launch, told_in) = (state.launch.get(), state.period.get());
+            let has_room = place.bytes().saturating_add(bytes) <= self.layout.page_bytes();
+            let is_there = (linked != 0) & (of_launch == launch) & (page != 0) & has_room;
+            Room {
+                is_there: is_there & (period == Some(told_in)),
+                at: self.layout.data_at(page.wrapping_sub(1)).wrapping_add(place.bytes() / 8),
+                after: place.0.wrapping_add(bytes.into()),
+            }
+        }
+    }
+
+    /// Takes a place that is there, and returns its first word. Nothing was taken since it was looked for.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    #[inline(always)]
+    pub unsafe fn take_room(&self, room: Room) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.place.set(room.after) };
+        room.at
     }
 
     /// Opens a page, after [`Writer::close`]. Returns `false` when none is free: then ask again. Only who `looks` asks the

@@ -127,7 +127,7 @@ mod tests;
 pub use copies::{Copies, Run};
 #[cfg(not(loom))]
 pub(crate) use device::close_all;
-pub use device::{Opening, RawRing, RawState, Writer};
+pub use device::{Opening, RawRing, RawState, Room, Writer};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use host::{Chunk, Collector, Counts, News, RawRegion};
 

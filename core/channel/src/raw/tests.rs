@@ -60,7 +60,8 @@ impl Channel {
         Opening { writer: RawWriter { launch: LAUNCH, slot, workgroup: 8, wave: 9 }, now_ns: 1 }
     }
 
-    /// Writes a word, as a wave that drops what finds no page. Returns whether it was kept.
+    /// Writes a word, as a wave that drops what finds no page and tells the host of none in the first period. Returns whether it was
+    /// kept.
     fn write(&self, slot: u32, word: u64) -> bool {
         let writer = self.writer(slot);
         // SAFETY: RAW-STATE: one thread.
@@ -68,7 +69,11 @@ impl Channel {
             if !writer.has_begun(LAUNCH.to_bits()) {
                 writer.begin_unlinked(LAUNCH.to_bits());
             }
-            let place = writer.take(8, 1).or_else(|| {
+            // Both ways to a place in the open page.
+            let room = writer.room(LAUNCH.to_bits(), 8, Some(0));
+            let at_once = (word % 2 == 1 && room.is_there).then(|| (writer.take_room(room), 1));
+            let place = at_once.or_else(|| writer.take(8, 1)).or_else(|| {
+                assert!(!room.is_there, "a page that has room");
                 writer.close(None);
                 if writer.open(Self::opening(slot), writer.may_look()) { writer.take(8, 1) } else { None }
             });

@@ -364,7 +364,8 @@ impl DeviceBuilder {
             if backend.properties().kind == DeviceKind::Software {
                 points.has_hosts_clock(hostcall_softdev::now_ns);
             }
-            server = server.handler(Handler::inline(TracePoints::serve(PointNumbers(points.clone()))));
+            let numbers = PointNumbers { points: points.clone(), reports: builtins.reports().clone() };
+            server = server.handler(Handler::inline(TracePoints::serve(numbers)));
         }
         for handler in builtins.services() {
             server = server.handler(handler);

@@ -1,4 +1,5 @@
-//! Panics that come as posts, whose messages the host formats (`hostcall_format::unformatted`).
+//! What comes as posts in pieces: panics whose messages the host formats (`hostcall_format::unformatted`), and texts that a call
+//! is about, which the lane makes next.
 
 use super::system::{Panic, Reports};
 use crate::engine::rare::MayBeEmpty;
@@ -9,23 +10,28 @@ use hostcall_format::unformatted::{self, LAST, MOST_PIECES, PIECE_BYTES};
 use hostcall_service::{Caller, Reply, Request, Service};
 use std::collections::HashMap;
 
-/// Panics of which posts are still to come, by lane: a ring has the posts of a lane in their order.
+/// What has come so far.
 #[derive(Default)]
-pub(super) struct Begun(HashMap<(LaunchId, u32, u8), Vec<u8>>);
+pub(super) struct Begun {
+    /// What of which posts are still to come, by lane: a ring has the posts of a lane in their order.
+    pieces: HashMap<(LaunchId, u32, u8), Vec<u8>>,
+    /// Whole texts, by the names that their lanes have in their calls.
+    texts: HashMap<(LaunchId, u64), String>,
+}
 
 impl MayBeEmpty for Begun {
     fn has_some(&self) -> bool {
-        self.0.has_some()
+        self.pieces.has_some() || self.texts.has_some()
     }
 }
 
 impl Begun {
-    /// Adds the words of a post, and returns the panic's bytes if it was the last one. A post that is not the next one of its lane
+    /// Adds the words of a post, and returns all bytes if it was the last one. A post that is not the next one of its lane
     /// ends what there was.
     fn add(&mut self, from: Caller, extra: u32, words: &[u64]) -> Option<Vec<u8>> {
         let key = (from.launch, from.slot, from.lane);
         let (piece, count) = (extra & 0xffff, extra as usize >> 16 & 0xff);
-        let mut bytes = if piece == 0 { Vec::new() } else { self.0.remove(&key)? };
+        let mut bytes = if piece == 0 { Vec::new() } else { self.pieces.remove(&key)? };
         let is_next = bytes.len() == piece as usize * PIECE_BYTES && piece < MOST_PIECES;
         let is_whole = count == PIECE_BYTES || extra & LAST != 0 && count < PIECE_BYTES;
         if !is_next || !is_whole || words.len() * 8 != PIECE_BYTES {
@@ -35,33 +41,55 @@ impl Begun {
         if extra & LAST != 0 {
             return Some(bytes);
         }
-        self.0.insert(key, bytes);
+        self.pieces.insert(key, bytes);
         None
     }
 
     /// Drops what there is of a launch that has ended: its lanes were ended before they had posted all.
     pub fn forget(&mut self, launch: LaunchId) {
-        self.0.retain(|(of, ..), _| *of != launch);
+        self.pieces.retain(|(of, ..), _| *of != launch);
+        self.texts.retain(|(of, _), _| *of != launch);
+    }
+
+    /// Keeps a text for the call that is about it. A lane has one, so that there are no more than lanes of the launch.
+    fn keep(&mut self, launch: LaunchId, bytes: &[u8]) {
+        let Some((lane, text)) = bytes.split_first_chunk() else { return };
+        if let Ok(text) = std::str::from_utf8(text) {
+            self.texts.insert((launch, u64::from_le_bytes(*lane)), text.to_owned());
+        }
+    }
+
+    /// Takes the text of the lane with this name.
+    pub fn take_text(&mut self, launch: LaunchId, lane: u64) -> Option<String> {
+        self.texts.remove(&(launch, lane))
     }
 }
 
 /// The handler of such posts.
-pub(super) struct Panics(pub Reports);
+pub(super) struct InPieces(pub Reports);
 
-impl Service for Panics {
+impl Service for InPieces {
     fn methods(&self) -> &[Method] {
-        // No schema: a post's extra bits say which one of its panic it is.
-        const { &[Method::untyped("System::panic_words", number::PANIC)] }
+        // No schema: a post's extra bits say which piece it is.
+        const {
+            &[
+                Method::untyped("System::panic_words", number::PANIC),
+                Method::untyped("System::text", number::TEXT),
+            ]
+        }
     }
 
     fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {
         Err(CallError::TypeMismatch)
     }
 
-    fn post(&self, _: usize, extra: u32, request: Request<'_>) {
+    fn post(&self, method: usize, extra: u32, request: Request<'_>) {
         let from = request.caller;
-        let bytes = self.0.change_begun(|begun| begun.add(from, extra, request.words));
-        let Some(panic) = bytes.as_deref().and_then(unformatted::panic) else { return };
+        let Some(bytes) = self.0.change_begun(|begun| begun.add(from, extra, request.words)) else { return };
+        if self.methods()[method].number() == number::TEXT {
+            return self.0.change_begun(|begun| begun.keep(from.launch, &bytes));
+        }
+        let Some(panic) = unformatted::panic(&bytes) else { return };
         let [line, column, lane, workgroup, width, height] = panic.head;
         let (width, height) = (width.max(1), height.max(1));
         let workgroup = [workgroup % width, workgroup / width % height, workgroup / width / height];
@@ -95,7 +123,7 @@ mod tests {
 
     #[test]
     fn lanes_panics_come_in_turn_and_each_is_one() {
-        let panics = Panics(Reports::default());
+        let panics = InPieces(Reports::default());
         let launch = LaunchId::new(1, 1);
         let post = |lane, (extra, words): &(u32, Vec<u64>)| {
             let caller = Caller { launch, slot: 3, lane };
@@ -121,6 +149,34 @@ mod tests {
         let report = panics.0.take(launch);
         let said = "lane 2 of workgroup (3, 0, 1) panicked at main.rs:5:6: short";
         assert_eq!((report.panic.unwrap().to_string(), report.other_panics), (said.to_owned(), 2));
-        assert!(panics.0.change_begun(|begun| begun.0.is_empty()));
+        assert!(panics.0.change_begun(|begun| !begun.has_some()));
+    }
+
+    #[test]
+    fn a_text_waits_for_the_call_of_its_lane() {
+        let service = InPieces(Reports::default());
+        let launch = LaunchId::new(1, 1);
+        let text = "x".repeat(100);
+        let bytes = |lane: u64, text: &[u8]| [&lane.to_le_bytes()[..], text].concat();
+        let post = |lane, bytes: &[u8]| {
+            let caller = Caller { launch, slot: 3, lane };
+            for (extra, words) in posts(bytes) {
+                service.post(1, extra, Request { words: &words, bytes: &[], reply_capacity: 0, caller });
+            }
+        };
+        let take = |launch, lane| service.0.change_begun(|begun| begun.take_text(launch, lane));
+        post(1, &bytes(7, text.as_bytes()));
+        post(2, &bytes(8, b"other"));
+        assert_eq!(take(launch, 7), Some(text.clone()));
+        assert_eq!(take(launch, 7), None);
+        assert_eq!(take(LaunchId::new(2, 1), 8), None);
+        // No text, and one that a lane posts in the place of another.
+        for bytes in [bytes(9, b"\xff"), vec![1, 2], bytes(8, b"")] {
+            post(3, &bytes);
+        }
+        assert_eq!([take(launch, 9), take(launch, 8)], [None, Some(String::new())]);
+        post(1, &bytes(7, text.as_bytes()));
+        service.0.take(launch);
+        assert!(service.0.change_begun(|begun| !begun.has_some()));
     }
 }

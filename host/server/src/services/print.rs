@@ -9,6 +9,7 @@ use crate::engine::is_engines;
 use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::MAX_POST_WORDS;
+use hostcall_format::unformatted::{MOST_PIECES, PIECE_BYTES};
 use hostcall_format::{Format, IntegerLine, Lines, MAX_LINE_BYTES, RenderError};
 use hostcall_locks::Mutex;
 use hostcall_service::{Posts, Reply, Request, Service, caller};
@@ -21,8 +22,10 @@ use std::sync::{Arc, OnceLock};
 const CHUNK: usize = 256;
 const CHUNKS: usize = 256;
 
-/// Longest format, in bytes.
-const MAX_TEXT_BYTES: usize = 8 << 10;
+/// Longest format, in bytes. All pieces of a text have room for it.
+pub(super) const MAX_TEXT_BYTES: usize = 8 << 10;
+
+const _: () = assert!(MAX_TEXT_BYTES + 8 <= MOST_PIECES as usize * PIECE_BYTES);
 
 /// Bytes of rendered lines that are appended to the outputs without waiting for more of their run.
 const GATHERED_BYTES: usize = 2 << 10;

@@ -2,7 +2,7 @@
 
 use super::calling_launch;
 use super::panics::Begun;
-use super::print::Printer;
+use super::print::{self, Printer};
 use crate::engine::rare::Rare;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::service::Method;
@@ -72,7 +72,7 @@ pub struct Reports(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     by_launch: Rare<HashMap<LaunchId, Report>>,
-    /// Panics of which posts are still to come.
+    /// What came in pieces and is not done yet.
     begun: Rare<Begun>,
     on_end: OnceLock<OnEnd>,
 }
@@ -111,7 +111,13 @@ impl Reports {
         });
     }
 
-    /// Changes what there is of panics that are not complete.
+    /// Takes the text that the lane of this name has posted for the call that the calling handler handles.
+    pub fn take_text(&self, lane: u64) -> Option<String> {
+        let launch = calling_launch();
+        self.0.begun.change_some(|begun| begun.take_text(launch, lane)).flatten()
+    }
+
+    /// Changes what there is of panics and texts that are not complete.
     pub(super) fn change_begun<R>(&self, change: impl FnOnce(&mut Begun) -> R) -> R {
         self.0.begun.change(change)
     }
@@ -192,11 +198,18 @@ impl SystemHandler for SystemReports {
         Ok(())
     }
 
-    fn register_format(&self, tags: u64, stream: u32, text: &str) -> Result<u32, CallError> {
-        self.printer.register(tags, stream, text).inspect_err(|error| {
+    fn register_format(&self, lane: u64, tags: u64, stream: u32, text_bytes: u64) -> Result<u32, CallError> {
+        // One that is longer than any that is registered was not sent as a whole.
+        let text = self.reports.take_text(lane);
+        let registered = match text {
+            Some(text) if text.len() as u64 == text_bytes => self.printer.register(tags, stream, &text),
+            _ if text_bytes > print::MAX_TEXT_BYTES as u64 => Err(CallError::TooLarge),
+            _ => Err(CallError::Malformed),
+        };
+        registered.inspect_err(|error| {
             // The line that the lane would print by this format is lost.
             if *error == CallError::TooLarge {
-                let _ = self.printer.text_refused(stream, text.len() as u64, *error);
+                let _ = self.printer.text_refused(stream, text_bytes, *error);
             }
         })
     }

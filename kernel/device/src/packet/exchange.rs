@@ -227,17 +227,18 @@ pub(crate) fn exchange_by_any(
     exchange_by(slot, glance, posts, group, head, line, look)
 }
 
-/// Sends a packet through an extra slot and waits for the reply, which takes the line's place.
+/// Sends a packet through the slot that the group holds and waits for the reply, which takes the line's place. One function for
+/// all sizes of lines, for what is rare: calls through extra slots, and those that a lane makes once.
 #[cold]
 #[inline(never)]
-pub(crate) fn exchange_by_extra(
-    extra: u32,
+pub(crate) fn exchange_rarely(
+    extra: Option<u32>,
     group: Group,
     head: Head,
     line: &mut Line,
 ) -> Result<(), CallError> {
-    let slot = extra_slot(group.here, extra);
-    *line = exchange_by_any(Some(extra), slot, group, head, *line, Look::AllTheTime)?;
+    let slot = extra.map_or_else(|| current(group.here), |extra| extra_slot(group.here, extra));
+    *line = exchange_by_any(extra, slot, group, head, *line, Look::AllTheTime)?;
     Ok(())
 }
 

@@ -30,7 +30,7 @@ impl Held {
     }
 }
 
-/// Takes a slot for the group. Where that is an extra one, the packet goes by [`super::exchange_by_extra`], or through
+/// Takes a slot for the group. Where that is an extra one, the packet goes by [`super::exchange_rarely`], or through
 /// [`extra_slot`].
 #[inline(always)]
 pub(crate) fn hold(group: Group) -> Held {

@@ -10,6 +10,7 @@
 //! program takes, with what each is given ([`Tag`]); of a value that is shown by any other function, it has the function that panics
 //! format (`tools/build/src/panics.rs`).
 
+use crate::pieces::Pieces;
 use crate::print::Argument;
 use crate::target::{self, formatters};
 use core::fmt::Arguments;
@@ -17,7 +18,7 @@ use core::panic::{PanicInfo, PanicMessage};
 use hostcall_abi::io;
 use hostcall_abi::service::number;
 use hostcall_abi::status::CallError;
-use hostcall_format::unformatted::{LAST, MOST_PIECES, MOST_TEXT_BYTES, PIECE_BYTES, TEMPLATE, TEXT, Tag};
+use hostcall_format::unformatted::{MOST_TEXT_BYTES, TEMPLATE, TEXT, Tag};
 use hostcall_format::{MAX_ARGUMENTS, tags};
 
 /// What [`Arguments`] are: where the template is, and the arguments that it names.
@@ -75,7 +76,7 @@ pub(crate) fn report(info: &PanicInfo<'_>) -> bool {
     let (file, line, column) =
         info.location().map_or(("?", 0, 0), |place| (place.file(), place.line(), place.column()));
     let [width, height, _] = here.params().workgroups;
-    let mut sender = Sender { words: [0; PIECE_BYTES / 8], bytes: 0, piece: 0 };
+    let mut sender = Sender(Pieces::new(number::PANIC));
     for word in [line, column, here.index_in_workgroup(), here.workgroup_index(), width, height] {
         sender.number(word.into(), 4);
     }
@@ -84,45 +85,16 @@ pub(crate) fn report(info: &PanicInfo<'_>) -> bool {
     // SAFETY: it is a reference to the arguments, as the build has seen, and is as long as one.
     let arguments: &Arguments<'_> = unsafe { core::mem::transmute_copy(&message) };
     sender.message::<false>(arguments);
-    sender.send(LAST);
+    sender.0.finish();
     true
 }
 
-/// Bytes on their way to the host.
-struct Sender {
-    words: [u64; PIECE_BYTES / 8],
-    /// How many are there.
-    bytes: u32,
-    /// The number of the next post, [`MOST_PIECES`] when no more are sent.
-    piece: u32,
-}
+/// A panic on its way to the host.
+struct Sender(Pieces);
 
 impl Sender {
-    #[inline(never)]
-    fn send(&mut self, last: u32) {
-        if self.piece < MOST_PIECES {
-            let extra = self.piece | self.bytes << 16 | last;
-            let is_over = crate::post::post_piece(number::PANIC, extra, self.words).is_err();
-            // Else the host would wait for more of it, up to the launch's end.
-            self.piece = if is_over { MOST_PIECES } else { self.piece + 1 };
-        }
-        self.bytes = 0;
-    }
-
-    /// Adds a number's lowest bytes.
-    #[inline(never)]
     fn number(&mut self, number: u64, bytes: u32) {
-        for byte in 0..bytes {
-            if self.bytes == PIECE_BYTES as u32 {
-                self.send(0);
-            }
-            // SAFETY: `bytes` is less than they have.
-            unsafe {
-                let at = self.words.as_mut_ptr().cast::<u8>().add(self.bytes as usize);
-                at.write((number >> (8 * byte)) as u8);
-            }
-            self.bytes += 1;
-        }
+        self.0.number(number, bytes);
     }
 
     /// Adds a text, or as much of it as is sent. `start` is where so many bytes are.
@@ -130,10 +102,8 @@ impl Sender {
     fn text(&mut self, start: *const u8, len: usize) {
         let len = len.min(MOST_TEXT_BYTES);
         self.number(len as u64, 2);
-        for at in 0..len {
-            // SAFETY: the caller's text, of the program or of this lane.
-            self.number(unsafe { start.add(at).read() }.into(), 1);
-        }
+        // SAFETY: the caller's text, of the program or of this lane.
+        unsafe { self.0.bytes(start, len) };
     }
 
     /// Adds a message, which is one in another if `IS_INNER`.

@@ -3,6 +3,7 @@
 
 use crate::packet::Look;
 use core::arch::amdgpu as intrinsics;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
 use hostcall_abi::layout::{LONE_WAVE, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
 use hostcall_channel::device::{WaveRecord, is_stopped, stop_from};
@@ -306,9 +307,9 @@ impl Here {
 }
 
 pub(crate) fn workgroup_barrier() {
-    core::sync::atomic::fence(core::sync::atomic::Ordering::AcqRel);
+    fence(Ordering::AcqRel);
     intrinsics::s_barrier();
-    core::sync::atomic::fence(core::sync::atomic::Ordering::AcqRel);
+    fence(Ordering::AcqRel);
 }
 
 /// The period of the post bell, by the steady counter of 10 ns a tick: the longest power of two of ticks that is no longer
@@ -316,6 +317,18 @@ pub(crate) fn workgroup_barrier() {
 pub(crate) fn bell_period() -> Option<u32> {
     const TICKS: u64 = post_bell::PERIOD_NS / 10;
     Some((llvm_steady_counter() >> TICKS.ilog2()) as u32 & (LONE_WAVE - 1))
+}
+
+/// The same, where the clock shows `now_ns`.
+pub(crate) fn bell_period_at(_now_ns: u64) -> Option<u32> {
+    // To divide by ten takes longer than to ask.
+    bell_period()
+}
+
+/// A word as it is.
+#[inline(always)]
+pub(crate) fn seen(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
 }
 
 /// Whether a lane that polls rings the same doorbell again: every 120 ms. By the clock, since a GPU in software polls seldom.

@@ -7,7 +7,7 @@ use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
 use core::panic::Location;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use hostcall_abi::cpu::{
     CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED, GETS_BALLOT, GETS_MATCH, GETS_NOTHING,
     OtherBarrier,
@@ -419,6 +419,18 @@ pub(crate) fn bell_period() -> Option<u32> {
     let here = here();
     let period_ns = here.lane.bell_period_ns;
     (period_ns > 0).then(|| (here.clock_ns() / period_ns) as u32 & (LONE_WAVE - 1))
+}
+
+/// The same, where the clock shows `now_ns`.
+pub(crate) fn bell_period_at(now_ns: u64) -> Option<u32> {
+    let period_ns = here().lane.bell_period_ns;
+    (period_ns > 0).then(|| (now_ns / period_ns) as u32 & (LONE_WAVE - 1))
+}
+
+/// A word as it is.
+#[inline(always)]
+pub(crate) fn seen(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
 }
 
 /// Lets other lanes run until so many nanoseconds have passed.

@@ -12,7 +12,7 @@
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
 //! | `global` | a pointer to what all lanes have in common, by its address |
 //! | `Params` | the launch's parameters, and who the lane is, as the lane's function has them |
-//! | `exit_lane`, `sleep`, `bell_period`, `IN_STEP`, `LONE_LANES` | the end of a lane, letting time pass, when to ring for posts, how lanes share, whether calls of one lane go a way of their own |
+//! | `exit_lane`, `sleep`, `bell_period`, `seen`, `IN_STEP`, `LONE_LANES` | the end of a lane, letting time pass, when to ring for posts, a look at a word that may be old, how lanes share, whether calls of one lane go a way of their own |
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod cpu;

@@ -4,6 +4,7 @@
 
 use crate::packet::Look;
 use core::arch::{asm, global_asm};
+use core::sync::atomic::AtomicU64;
 use hostcall_abi::launch::{
     ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchId, LaunchParams, SHARED_RECORD_BYTES,
     shared_bytes,
@@ -699,7 +700,26 @@ const PASS_CYCLES_WITH_LOAN: u32 = 2700;
 /// The period of the post bell, by the device's global clock.
 #[inline(always)]
 pub(crate) fn bell_period() -> Option<u32> {
-    Some((llvm_globaltimer() >> post_bell::PERIOD_NS.ilog2()) as u32 & (LONE_WAVE - 1))
+    bell_period_at(llvm_globaltimer())
+}
+
+/// The same, where the clock shows `now_ns`.
+#[inline(always)]
+pub(crate) fn bell_period_at(now_ns: u64) -> Option<u32> {
+    Some((now_ns >> post_bell::PERIOD_NS.ilog2()) as u32 & (LONE_WAVE - 1))
+}
+
+/// What the multiprocessor has seen of a word, perhaps before others changed it. A look at the word itself goes to the GPU's
+/// second-level cache, which takes ten times as long.
+#[inline(always)]
+pub(crate) fn seen(word: &AtomicU64) -> u64 {
+    let value;
+    // SAFETY: reads what may be read at any time, as a whole.
+    unsafe {
+        asm!("ld.relaxed.cta.b64 {value}, [{word}];", value = out(reg64) value, word = in(reg64) word,
+            options(nostack, preserves_flags, readonly));
+    }
+    value
 }
 
 pub(crate) fn exit_lane() -> ! {

@@ -10,6 +10,7 @@ use hostcall_abi::trace::PointKind;
 use hostcall_device::services::TracePointsHandler;
 use hostcall_locks::Mutex;
 use hostcall_server::Server;
+use hostcall_server::services::Reports;
 use hostcall_trace::{Flush, Points, PointsPage, Tracer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,30 +47,35 @@ pub(in crate::device) fn memory(core: &Core, layout: &Layout) -> Result<Arc<Memo
 }
 
 /// What trace points ask of the host.
-pub(in crate::device) struct PointNumbers(pub Arc<Points>);
+pub(in crate::device) struct PointNumbers {
+    pub points: Arc<Points>,
+    /// Have the texts that lanes post before they ask for a number.
+    pub reports: Reports,
+}
 
 impl TracePointsHandler for PointNumbers {
     fn now_ns(&self) -> Result<u64, CallError> {
-        Ok(self.0.now_ns())
+        Ok(self.points.now_ns())
     }
 
     fn clock_pair(&self, before_ns: u64, host_ns: u64, after_ns: u64) -> Result<(), CallError> {
-        self.0.compare_clocks(before_ns, host_ns, after_ns);
+        self.points.compare_clocks(before_ns, host_ns, after_ns);
         Ok(())
     }
 
     fn register(
         &self,
+        lane: u64,
         kind: u32,
         tags: u64,
         line: u32,
         device_ns: u64,
         text_bytes: u32,
-        texts: &str,
     ) -> Result<u32, CallError> {
+        let texts = self.reports.take_text(lane).ok_or(CallError::Malformed)?;
         let kind = PointKind::of(kind).ok_or(CallError::Malformed)?;
         let (text, file) = texts.split_at_checked(text_bytes as usize).ok_or(CallError::Malformed)?;
-        self.0.register(kind, tags, line, device_ns, file, text).ok_or(CallError::TooLarge)
+        self.points.register(kind, tags, line, device_ns, file, text).ok_or(CallError::TooLarge)
     }
 }
 
