@@ -43,6 +43,9 @@ pub fn run(device: String, image: Option<PathBuf>, json: bool, only: Vec<Group>)
             print_or_exit(&format!("{}{}\n", head.take().unwrap_or_default(), line(row)));
         }
     })?;
+    if cfg!(debug_assertions) {
+        complain("this build is not optimised: build with `--release` for figures that say something");
+    }
     if json { print(format_args!("{}\n", serde_json::to_string(&report)?)) } else { Ok(0) }
 }
 
