@@ -296,6 +296,11 @@ typedef struct hostcall_closure hostcall_closure;
 // each turn of a body that is repeated. Any thread may use it; it is the caller's, who frees it. Graphs keep what it needs.
 typedef struct hostcall_condition hostcall_condition;
 
+// A place from which kernels call that others launch, by the functions of hostcall_device.h. Any thread may use it; it is the
+// caller's, who frees it: calls of its kernels end with HOSTCALL_CALL_CANCELLED from then on. A device that had contexts keeps
+// its channel's memory until the process ends, since a kernel may still have the address.
+typedef struct hostcall_context hostcall_context;
+
 // A device with its server. Any thread may use it; it is the caller's, who frees it. The device ends when this and all
 // that was made on it are freed: some of its threads and its services' states go a moment later.
 typedef struct hostcall_device hostcall_device;
@@ -360,6 +365,9 @@ typedef struct hostcall_rocm_kernel hostcall_rocm_kernel;
 // Work of a device in order. Any thread may use it; it is the caller's, who frees it. A launch that panicked, exited or was
 // cancelled keeps later launches of the stream from running, until hostcall_stream_synchronize has told of it.
 typedef struct hostcall_stream hostcall_stream;
+
+// A text of the library's. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_text hostcall_text;
 
 // Records the calls of the devices that are opened with it. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_tracer hostcall_tracer;
@@ -484,6 +492,9 @@ typedef struct {
   // Reports to callbacks that were dropped, because more than 1024 waited.
   uint64_t lost_reports;
 } hostcall_statistics;
+
+// Where a function puts a handle.
+typedef hostcall_text **Out_hostcall_text;
 
 // Does something on the host when it is a stream's turn.
 typedef void (*hostcall_host_function)(void *state);
@@ -819,6 +830,50 @@ void hostcall_registration_remove(hostcall_registration **registration);
 
 // Frees the handle of a registration and sets it to NULL; the service stays. NULL is let be.
 void hostcall_registration_free(hostcall_registration **registration);
+
+// Makes a context. `name` is what reports call its kernels.
+hostcall_status hostcall_context_new(const hostcall_device *device,
+                                     const char *name,
+                                     hostcall_context **context,
+                                     hostcall_error **error);
+
+// Frees a context and sets the handle to NULL. NULL is let be.
+void hostcall_context_free(hostcall_context **context);
+
+// Returns the address that kernels take as an argument, or that is put into a variable of their module; 0 for NULL. It stays
+// the same.
+uint64_t hostcall_context_address(const hostcall_context *context);
+
+// Says that kernels with the context come soon: whoever looks for calls does it without a pause for a while. Else the first
+// call after a long silence may wait for 2.2 ms on a GPU.
+hostcall_status hostcall_context_attend(const hostcall_context *context,
+                                        hostcall_error **error);
+
+// Waits until the posts have been handled of kernels with the context that have ended. The caller knows that they have: it
+// has waited for their stream.
+hostcall_status hostcall_context_flush(const hostcall_context *context,
+                                       hostcall_error **error);
+
+// Gives the next check that has failed in kernels with the context (hostcall_check), as a sentence with its file, line, block,
+// thread and count; each place comes once. `text` is NULL when there is none, which is no error; else it is the caller's, who
+// frees it by hostcall_text_free.
+hostcall_status hostcall_context_failed_check(const hostcall_context *context,
+                                              Out_hostcall_text text,
+                                              hostcall_error **error);
+
+// Returns a text's characters, which end with a zero byte; NULL for NULL. They are good until the text is freed.
+const char *hostcall_text_get(const hostcall_text *text);
+
+// Frees a text and sets the handle to NULL. NULL is let be.
+void hostcall_text_free(hostcall_text **text);
+
+// Ends the calls of kernels with the context: those that wait, and all that come until it is renewed. A kernel that does not
+// call runs on.
+hostcall_status hostcall_context_cancel(const hostcall_context *context,
+                                        hostcall_error **error);
+
+// Has calls answered again after hostcall_context_cancel.
+hostcall_status hostcall_context_renew(const hostcall_context *context, hostcall_error **error);
 
 // Loads an image that `hostcall build` made from a file. The path is taken literally. An image is trusted as the program's
 // own code is.

@@ -1,6 +1,8 @@
 /*
- * The device's side of hostcall's raw channels: kernels in CUDA C++, HIP or C write records and bytes that the host reads
- * while they run.
+ * The device's side of hostcall for kernels in CUDA C++, HIP, OpenCL or C: raw channels, through which they write records and
+ * bytes that the host reads while they run, and, from `Calls and posts` on, calls of host functions.
+ *
+ * Raw channels.
  *
  *     __global__ void trace(const float *data, unsigned count, struct hostcall_raw_stream out) {
  *         struct hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
@@ -36,8 +38,22 @@
 #ifndef HOSTCALL_DEVICE_H
 #define HOSTCALL_DEVICE_H
 
+#if defined(__CUDACC_RTC__)
+/* NVRTC has no files of its own, and these types only under names of C++'s. */
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef int int32_t;
+typedef unsigned long long uint64_t;
+typedef long long int64_t;
+typedef unsigned long long uintptr_t;
+#define UINT32_C(value) value##u
+#define UINT64_C(value) value##ull
+#define UINT32_MAX 0xffffffffu
+#else
 #include <stddef.h>
 #include <stdint.h>
+#endif
 
 /* A raw channel as a kernel gets it, by value. The host fills it in; kernels pass its address to the functions below. */
 struct hostcall_raw_stream {
@@ -98,12 +114,44 @@ struct hostcall_raw_writer {
  * What differs between targets. hostcall_load_, hostcall_store_: relaxed, of the whole system. hostcall_add_, hostcall_cas_:
  * relaxed, of the device; they return what was there. Fences are the whole system's.
  */
-#if defined(__CUDACC__) && !defined(__clang__)
+#if defined(__CUDACC_RTC__)
+#define HOSTCALL_FUNCTION static __forceinline__ __device__
+#elif defined(__CUDACC__) && !defined(__clang__)
 #define HOSTCALL_FUNCTION static __forceinline__ __host__ __device__
 #elif defined(__CUDA__) || defined(__HIP__)
 #define HOSTCALL_FUNCTION static __inline__ __attribute__((always_inline, host, device))
 #else
 #define HOSTCALL_FUNCTION static __inline__ __attribute__((always_inline))
+#endif
+
+/* Functions that are too long to stand where they are called. */
+#if defined(__CUDACC_RTC__)
+#define HOSTCALL_LONG_FUNCTION static __noinline__ __device__ __attribute__((unused))
+#elif defined(__CUDACC__) && !defined(__clang__)
+#define HOSTCALL_LONG_FUNCTION static __noinline__ __host__ __device__ __attribute__((unused))
+#elif defined(__CUDA__) || defined(__HIP__)
+#define HOSTCALL_LONG_FUNCTION static __attribute__((noinline, unused, host, device))
+#else
+#define HOSTCALL_LONG_FUNCTION static __attribute__((noinline, unused))
+#endif
+
+#if defined(__CUDACC__) && !defined(__clang__)
+#define HOSTCALL_ASM_ asm
+#define hostcall_copy_(to, from, bytes) memcpy(to, from, bytes)
+#define hostcall_ones_(mask) ((uint32_t)hostcall_popc_(mask))
+#else
+#define HOSTCALL_ASM_ __asm__
+#define hostcall_copy_(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#define hostcall_ones_(mask) ((uint32_t)__builtin_popcountll(mask))
+#endif
+#if defined(__CUDACC__) && !defined(__clang__)
+HOSTCALL_FUNCTION uint32_t hostcall_popc_(uint64_t mask) {
+#if defined(__CUDA_ARCH__)
+    return (uint32_t)__popcll(mask);
+#else
+    return (uint32_t)__builtin_popcountll(mask);
+#endif
+}
 #endif
 
 #if defined(__AMDGCN__) || defined(__NVPTX__)
@@ -121,7 +169,9 @@ HOSTCALL_FUNCTION void hostcall_store_(uint64_t at, uint64_t word) {
 }
 
 HOSTCALL_FUNCTION void hostcall_store_pair_(uint64_t at, uint64_t first, uint64_t second) {
-    hostcall_two_words_ pair = {first, second};
+    hostcall_two_words_ pair;
+    pair[0] = first;
+    pair[1] = second;
     *(hostcall_pair_ *)at = pair;
 }
 
@@ -136,11 +186,19 @@ HOSTCALL_FUNCTION uint64_t hostcall_cas_(uint64_t at, uint64_t old, uint64_t wor
 }
 
 HOSTCALL_FUNCTION void hostcall_acquire_(void) {
-    __scoped_atomic_thread_fence(__ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM);
+#if defined(__AMDGCN__)
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
+#else
+    __nvvm_membar_sys();
+#endif
 }
 
 HOSTCALL_FUNCTION void hostcall_release_(void) {
-    __scoped_atomic_thread_fence(__ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM);
+#if defined(__AMDGCN__)
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+#else
+    __nvvm_membar_sys();
+#endif
 }
 #elif defined(__CUDA_ARCH__)
 /* nvcc: from sm_70 on a volatile access is a relaxed one of the whole system. */
@@ -285,7 +343,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_lanes_(void) {
 
 HOSTCALL_FUNCTION uint32_t hostcall_rank_(uint64_t lanes) {
     uint32_t before;
-    __asm__("mov.u32 %0, %%lanemask_lt;" : "=r"(before));
+    HOSTCALL_ASM_("mov.u32 %0, %%lanemask_lt;" : "=r"(before));
 #if defined(__NVPTX__)
     return (uint32_t)__builtin_popcount((uint32_t)lanes & before);
 #else
@@ -315,12 +373,12 @@ HOSTCALL_FUNCTION void hostcall_meet_(uint64_t lanes) {
 
 HOSTCALL_FUNCTION uint64_t hostcall_clock_ns_(void) {
     uint64_t ns;
-    __asm__ volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    HOSTCALL_ASM_ volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
     return ns;
 }
 
 HOSTCALL_FUNCTION void hostcall_pause_(void) {
-    __asm__ volatile("nanosleep.u32 100;");
+    HOSTCALL_ASM_ volatile("nanosleep.u32 100;");
 }
 
 HOSTCALL_FUNCTION uint32_t hostcall_workgroup_(const struct hostcall_raw_writer *writer) {
@@ -568,10 +626,10 @@ HOSTCALL_FUNCTION int hostcall_raw_write(const struct hostcall_raw_stream *strea
         for (uint32_t end = done + (uint32_t)taken; done < end; done++, at += 8) {
             uint64_t word = 0;
             if (count - 8 * done >= 8) {
-                __builtin_memcpy(&word, from + 8 * (size_t)done, 8);
+                hostcall_copy_(&word, from + 8 * (uint64_t)done, 8);
             } else {
                 for (uint32_t i = 0; i < count - 8 * done; i++)
-                    word |= (uint64_t)from[8 * (size_t)done + i] << 8 * i;
+                    word |= (uint64_t)from[8 * (uint64_t)done + i] << 8 * i;
             }
             hostcall_store_(at, word);
         }
@@ -593,7 +651,7 @@ HOSTCALL_FUNCTION int hostcall_raw_record(const struct hostcall_raw_stream *stre
                                           const void *record, uint32_t bytes) {
     const unsigned char *from = (const unsigned char *)record;
     uint64_t lanes = hostcall_lanes_();
-    uint32_t rank = hostcall_rank_(lanes), count = (uint32_t)__builtin_popcountll(lanes), done = 0;
+    uint32_t rank = hostcall_rank_(lanes), count = hostcall_ones_(lanes), done = 0;
     if (bytes == 0 || bytes % 8 != 0 || bytes > UINT32_C(1) << stream->page_bytes_log2) {
         if (rank == 0)
             hostcall_add_(stream->dropped, count);
@@ -614,12 +672,12 @@ HOSTCALL_FUNCTION int hostcall_raw_record(const struct hostcall_raw_stream *stre
             uint64_t at = stream->data + 8 * (taken >> 32) + (uint64_t)(rank - done) * bytes, words[2];
             if ((at | bytes) % 16 == 0) {
                 for (uint32_t i = 0; i < bytes; i += 16) {
-                    __builtin_memcpy(words, from + i, 16);
+                    hostcall_copy_(words, from + i, 16);
                     hostcall_store_pair_(at + i, words[0], words[1]);
                 }
             } else {
                 for (uint32_t i = 0; i < bytes; i += 8) {
-                    __builtin_memcpy(words, from + i, 8);
+                    hostcall_copy_(words, from + i, 8);
                     hostcall_store_(at + i, words[0]);
                 }
             }
@@ -633,5 +691,1234 @@ HOSTCALL_FUNCTION int hostcall_raw_record(const struct hostcall_raw_stream *stre
     hostcall_meet_(lanes);
     return done == count;
 }
+
+/*
+ * Calls and posts. A kernel that anybody launches gets the address of a context (`Device::context` in Rust,
+ * `hostcall_context_new` in C) as an argument, or in a variable of its module:
+ *
+ *     __global__ void prices(uint64_t context, const uint64_t *items, uint64_t *out) {
+ *         unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+ *         if (hostcall_call_words(context, HOSTCALL_METHOD(700, 0), &items[i], 1, &out[i], 1, 0) != HOSTCALL_CALL_OK)
+ *             out[i] = 0;
+ *     }
+ *
+ * Lanes that come to a call together make one packet of it (on NVIDIA a whole wave does, and each lane of a part calls alone). It
+ * goes through a slot of the channel, which they claim for the call and give back once all have their answers: one exchange and
+ * one AND on a word in memory of the device. Nothing is kept from call to call, and nothing is due when a wave ends. Lanes that
+ * have diverged use slots of their own, so that no part of a wave waits for another. Who calls often holds a slot with a `struct hostcall_scope`, which spares each call a microsecond.
+ *
+ * Each call ends with a status of `hostcall_call_status`, and in no other way: also when nobody serves the channel any more,
+ * when the context was cancelled or is gone, and when its host has another version. While it waits, a lane looks for its answer
+ * without end, unless the call has a time limit.
+ */
+
+/* A method of a service: its number, and the bits of the schema hash that its types have; 0 for a method without types. */
+#define HOSTCALL_METHOD(number, check) ((uint64_t)(check) << 16 | (uint64_t)(number))
+
+/* How a call ended: the lower 8 bits of what it returns. Of HOSTCALL_CALL_FAILED the handler's own code is in the next 32. */
+enum hostcall_call_status {
+    HOSTCALL_CALL_OK = 0,
+    HOSTCALL_CALL_NO_SUCH_SERVICE = 1,
+    HOSTCALL_CALL_FAILED = 2,
+    HOSTCALL_CALL_PANICKED = 3,
+    HOSTCALL_CALL_CANCELLED = 4,
+    HOSTCALL_CALL_TOO_LARGE = 5,
+    HOSTCALL_CALL_TIMED_OUT = 6,
+    HOSTCALL_CALL_TYPE_MISMATCH = 7,
+    HOSTCALL_CALL_MALFORMED = 8,
+    HOSTCALL_CALL_BUSY = 9,
+    HOSTCALL_CALL_NO_CONTEXT = 254,   /* The address is 0, or no context lies there. */
+    HOSTCALL_CALL_OTHER_VERSION = 255 /* Its host has another version than this header. */
+};
+
+/* A slot that lanes hold, the same in each of them. It begins as HOSTCALL_SCOPE. */
+struct hostcall_scope {
+    uint64_t context;
+    uint64_t home;   /* Address of the slot's words in memory of the device; 0 without a slot. */
+    uint64_t region; /* Address of the channel. */
+    uint64_t kept;   /* What the next holder takes over. */
+    uint64_t lanes;  /* Who holds it. */
+    uint32_t launch;
+    uint32_t wave_lanes; /* Lanes of a wave. */
+    uint32_t tail;   /* Low bits of the ring entries that the host had taken, as far as is known. */
+    uint32_t state;  /* HOSTCALL_STATE_. */
+    uint32_t period; /* In which posts were announced last. */
+    uint32_t doorbell; /* Places of the slot's doorbell and of its replies. */
+    uint32_t reply;
+};
+
+#ifdef __cplusplus
+#define HOSTCALL_SCOPE {}
+#else
+#define HOSTCALL_SCOPE {0}
+#endif
+
+/* Layouts of the channel, made from those of core/abi/src. Words count from `region`, bytes from a slot's words or the context. */
+#define HOSTCALL_CONTEXT_MAGIC UINT32_C(0x78746368)
+#define HOSTCALL_CONTEXT_MAJOR 1u
+#define HOSTCALL_CONTEXT_REGION_BYTE 8u
+#define HOSTCALL_CONTEXT_HOMES_BYTE 16u
+#define HOSTCALL_CONTEXT_SIZES_BYTE 24u
+#define HOSTCALL_CONTEXT_LAUNCH_BYTE 32u
+#define HOSTCALL_CONTEXT_WAKE_BYTE 48u
+#define HOSTCALL_HOME_BYTES 160u
+#define HOSTCALL_HOME_PLACES_BYTE 16u
+#define HOSTCALL_HOME_FIRST_BYTE 80u
+#define HOSTCALL_HOME_REQUEST_LAPS_BYTE 96u
+#define HOSTCALL_HOME_REPLY_LAPS_BYTE 128u
+#define HOSTCALL_KEPT_HELD UINT64_C(0xffffffffffffffff)
+#define HOSTCALL_KEPT_APART UINT64_C(0x8000000000000000)
+#define HOSTCALL_KEPT_REPLY_LAPS 48u
+#define HOSTCALL_KEPT_REQUEST_LAPS 36u
+#define HOSTCALL_KEPT_PARITY 35u
+#define HOSTCALL_KEPT_LAP 34u
+#define HOSTCALL_KEPT_QUARTERS 32u
+#define HOSTCALL_KEPT_REPLY_ALONE 7u
+#define HOSTCALL_KEPT_REQUEST_ALONE 4u
+#define HOSTCALL_METHOD_PRINT UINT64_C(0x9d40700c0)
+#define HOSTCALL_METHOD_CHECK_FAILED UINT64_C(0x1f9c900c1)
+#define HOSTCALL_LAP UINT64_C(0x8000000000000000)
+#define HOSTCALL_LAP_WORDS 8u
+#define HOSTCALL_MOST_PAIRS 4u
+#define HOSTCALL_STOP_WORD 8u
+#define HOSTCALL_ASLEEP_WORD 9u
+#define HOSTCALL_HINTS_WORD 16u
+#define HOSTCALL_HINTS 32u
+#define HOSTCALL_POST_PERIOD_LOG2 13u
+#define HOSTCALL_DOORBELL_ 0u
+#define HOSTCALL_REQUEST_ 1u
+#define HOSTCALL_REPLY_ 2u
+#define HOSTCALL_PLANE_ 3u
+#define HOSTCALL_AREA_ 4u
+#define HOSTCALL_AREA_BYTES_ 5u
+#define HOSTCALL_RING_ 6u
+#define HOSTCALL_RING_ENTRIES_ 7u
+#define HOSTCALL_POST_BELL_ 8u
+#define HOSTCALL_RING_TAIL_ 9u
+#define HOSTCALL_OWNER_ 10u
+
+/* Of a scope. */
+#define HOSTCALL_STATE_APART_ 1u       /* Laps lie beside the slot's word. */
+#define HOSTCALL_STATE_OWNED_ 2u       /* Whose calls come was said. */
+#define HOSTCALL_STATE_POSTED_ 4u      /* Whose posts come was said. */
+#define HOSTCALL_STATE_UNANNOUNCED_ 8u /* Posts were not announced. */
+#define HOSTCALL_STATE_UNTOLD_ 16u     /* No call has said that posts come before it. */
+#define HOSTCALL_STATE_UNSETTLED_ 32u  /* Stores may be on their way when the slot is given back. */
+#define HOSTCALL_STATE_LOST_ 64u       /* Nobody serves any more: the slot is not given back. */
+
+/* Polls after which a lane asks whether anybody serves, and pauses. */
+#define HOSTCALL_POLLS_A_LOOK_ 256u
+
+/*
+ * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder.
+ * hostcall_load32_, hostcall_store32_: the state beside it, which no cache keeps. hostcall_fixed_, hostcall_fixed64_: what never
+ * changes. hostcall_load_pair_,
+ * hostcall_send_pair_: two words of the host's, each valid by itself.
+ */
+#if defined(__NVPTX__) || defined(__CUDA_ARCH__)
+HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
+    unsigned long long old;
+    HOSTCALL_ASM_ volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], %2;" : "=l"(old) : "l"(at), "l"(word) : "memory");
+    return old;
+}
+
+HOSTCALL_FUNCTION void hostcall_and_(uint64_t at, uint64_t word) {
+    HOSTCALL_ASM_ volatile("red.relaxed.gpu.global.and.b64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_load32_(uint64_t at) {
+    uint32_t word;
+    HOSTCALL_ASM_ volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
+    return word;
+}
+
+HOSTCALL_FUNCTION void hostcall_store32_(uint64_t at, uint32_t word) {
+    HOSTCALL_ASM_ volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(at), "r"(word) : "memory");
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_fixed_(uint64_t at) {
+    uint32_t word;
+    HOSTCALL_ASM_("ld.global.nc.u32 %0, [%1];" : "=r"(word) : "l"(at));
+    return word;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
+    unsigned long long word;
+    HOSTCALL_ASM_("ld.global.nc.u64 %0, [%1];" : "=l"(word) : "l"(at));
+    return word;
+}
+
+HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
+    unsigned long long a, b;
+    HOSTCALL_ASM_ volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
+    *first = a;
+    *second = b;
+}
+
+/* Of the whole system: a store that is not may stay in the GPU until a fence. */
+HOSTCALL_FUNCTION void hostcall_send_pair_(uint64_t at, uint64_t first, uint64_t second) {
+    HOSTCALL_ASM_ volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" : : "l"(at), "l"(first), "l"(second) : "memory");
+}
+
+HOSTCALL_FUNCTION void hostcall_fence_(void) {
+    HOSTCALL_ASM_ volatile("fence.acq_rel.gpu;" : : : "memory");
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_lane_(void) {
+    uint32_t lane;
+    HOSTCALL_ASM_("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
+/* The place of the wave in the GPU, of which no other wave has it now. */
+HOSTCALL_FUNCTION uint32_t hostcall_place_(void) {
+    uint32_t multiprocessor, warp;
+    HOSTCALL_ASM_ volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+    HOSTCALL_ASM_ volatile("mov.u32 %0, %%warpid;" : "=r"(warp));
+    return multiprocessor * 64 + warp % 64;
+}
+
+/* A whole wave. */
+#define HOSTCALL_WHOLE_ UINT64_C(0xffffffff)
+
+/*
+ * The lanes that call together: the whole wave, if all of it comes here for the same, or the calling lane alone. Parts of a wave
+ * could call together by operations that name their lanes. But ptxas has parts that run the same code meet where it likes, and
+ * such operations then take one part's lanes for all (seen with 12.9 and 13.0): lanes wait for ever.
+ */
+HOSTCALL_FUNCTION uint64_t hostcall_together_(uint64_t site) {
+    if (hostcall_lanes_() != HOSTCALL_WHOLE_)
+        return UINT64_C(1) << hostcall_lane_();
+#if defined(__NVPTX__)
+    int first = __nvvm_shfl_sync_idx_i32(0xffffffff, (int)((uint32_t)site ^ (uint32_t)(site >> 32)), 0, 31);
+    int is_same = __nvvm_vote_all_sync(0xffffffff, first == (int)((uint32_t)site ^ (uint32_t)(site >> 32)));
+#else
+    uint64_t first = __shfl_sync(0xffffffffu, (unsigned long long)site, 0);
+    int is_same = __all_sync(0xffffffffu, first == site);
+#endif
+    return is_same ? HOSTCALL_WHOLE_ : UINT64_C(1) << hostcall_lane_();
+}
+
+/* Whether it is so for all of these lanes. */
+HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
+    if (lanes != HOSTCALL_WHOLE_)
+        return is_so;
+#if defined(__NVPTX__)
+    return __nvvm_vote_all_sync(0xffffffff, is_so != 0);
+#else
+    return __all_sync(0xffffffffu, is_so);
+#endif
+}
+
+/* The value of one of these lanes, the same for all. */
+HOSTCALL_FUNCTION uint64_t hostcall_of_lane_(uint64_t lanes, uint64_t value, uint32_t lane) {
+    if (lanes != HOSTCALL_WHOLE_)
+        return value;
+#if defined(__NVPTX__)
+    uint32_t low = (uint32_t)__nvvm_shfl_sync_idx_i32(0xffffffff, (int)(uint32_t)value, (int)lane, 31);
+    uint32_t high = (uint32_t)__nvvm_shfl_sync_idx_i32(0xffffffff, (int)(uint32_t)(value >> 32), (int)lane, 31);
+    return (uint64_t)high << 32 | low;
+#else
+    return __shfl_sync(0xffffffffu, (unsigned long long)value, (int)lane);
+#endif
+}
+
+/* What these lanes did before is seen by each afterwards. */
+HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
+    if (lanes != HOSTCALL_WHOLE_)
+        return;
+#if defined(__NVPTX__)
+    __nvvm_bar_warp_sync(0xffffffff);
+#else
+    __syncwarp();
+#endif
+}
+#define HOSTCALL_UNROLL_ _Pragma("unroll")
+#elif defined(__AMDGCN__)
+typedef __attribute__((address_space(1))) uint32_t hostcall_word32_;
+
+HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
+    return __scoped_atomic_exchange_n((hostcall_word_ *)at, word, __ATOMIC_ACQUIRE, __MEMORY_SCOPE_DEVICE);
+}
+
+HOSTCALL_FUNCTION void hostcall_and_(uint64_t at, uint64_t word) {
+    __scoped_atomic_fetch_and((hostcall_word_ *)at, word, __ATOMIC_RELEASE, __MEMORY_SCOPE_DEVICE);
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_load32_(uint64_t at) {
+    return __scoped_atomic_load_n((hostcall_word32_ *)at, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+}
+
+HOSTCALL_FUNCTION void hostcall_store32_(uint64_t at, uint32_t word) {
+    __scoped_atomic_store_n((hostcall_word32_ *)at, word, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_fixed_(uint64_t at) {
+    return *(hostcall_word32_ *)at;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
+    return *(hostcall_word_ *)at;
+}
+
+HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
+    *first = hostcall_load_(at);
+    *second = hostcall_load_(at + 8);
+}
+
+HOSTCALL_FUNCTION void hostcall_send_pair_(uint64_t at, uint64_t first, uint64_t second) {
+    hostcall_store_(at, first);
+    hostcall_store_(at + 8, second);
+}
+
+HOSTCALL_FUNCTION void hostcall_fence_(void) {
+    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "agent");
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_lane_(void) {
+    return hostcall_rank_(~UINT64_C(0));
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_of_lane_(uint64_t lanes, uint64_t value, uint32_t lane) {
+    uint32_t low = (uint32_t)__builtin_amdgcn_readlane((int)(uint32_t)value, (int)lane);
+    uint32_t high = (uint32_t)__builtin_amdgcn_readlane((int)(uint32_t)(value >> 32), (int)lane);
+    (void)lanes;
+    return (uint64_t)high << 32 | low;
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_place_(void) {
+    return hostcall_workgroup_(0) * 16 + hostcall_wave_(0);
+}
+
+/* The lanes that come here together for the same. */
+HOSTCALL_FUNCTION uint64_t hostcall_together_(uint64_t site) {
+    uint64_t alike = 0, left = hostcall_lanes_();
+    /* Each pass knows the first lane's, until it is the calling one's. */
+    while (left != 0) {
+        uint64_t other = hostcall_of_lane_(left, site, (uint32_t)__builtin_ctzll(left));
+        uint64_t those = __builtin_amdgcn_ballot_w64(site == other);
+        if (site == other)
+            alike = those & left;
+        left &= ~those;
+    }
+    return alike;
+}
+
+HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
+    return (__builtin_amdgcn_ballot_w64(!is_so) & lanes) == 0;
+}
+
+HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
+    hostcall_meet_(lanes);
+}
+#define HOSTCALL_UNROLL_ _Pragma("unroll")
+#else
+/* A thread of the host proposes a slot by where its stack lies. */
+HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
+    return __atomic_exchange_n((uint64_t *)(uintptr_t)at, word, __ATOMIC_ACQUIRE);
+}
+
+HOSTCALL_FUNCTION void hostcall_and_(uint64_t at, uint64_t word) {
+    __atomic_fetch_and((uint64_t *)(uintptr_t)at, word, __ATOMIC_RELEASE);
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_load32_(uint64_t at) {
+    return __atomic_load_n((uint32_t *)(uintptr_t)at, __ATOMIC_RELAXED);
+}
+
+HOSTCALL_FUNCTION void hostcall_store32_(uint64_t at, uint32_t word) {
+    __atomic_store_n((uint32_t *)(uintptr_t)at, word, __ATOMIC_RELAXED);
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_fixed_(uint64_t at) {
+    return hostcall_load32_(at);
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
+    return hostcall_load_(at);
+}
+
+HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
+    *first = hostcall_load_(at);
+    *second = hostcall_load_(at + 8);
+}
+
+HOSTCALL_FUNCTION void hostcall_send_pair_(uint64_t at, uint64_t first, uint64_t second) {
+    hostcall_store_(at, first);
+    hostcall_store_(at + 8, second);
+}
+
+HOSTCALL_FUNCTION void hostcall_fence_(void) {
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_lane_(void) {
+    return 0;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_of_lane_(uint64_t lanes, uint64_t value, uint32_t lane) {
+    (void)lanes, (void)lane;
+    return value;
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_place_(void) {
+    char here;
+    return (uint32_t)((uintptr_t)&here >> 14);
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_together_(uint64_t site) {
+    (void)site;
+    return 1;
+}
+
+HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
+    (void)lanes;
+    return is_so;
+}
+
+HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
+    (void)lanes;
+}
+#define HOSTCALL_UNROLL_
+#endif
+
+/* The first of these lanes. */
+HOSTCALL_FUNCTION uint32_t hostcall_first_(uint64_t lanes) {
+    return hostcall_ones_((lanes & (0 - lanes)) - 1);
+}
+
+/* Wakes the server, if it sleeps. GPUs cannot: they are polled. */
+HOSTCALL_FUNCTION void hostcall_wake_(uint64_t context, uint64_t region) {
+#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    (void)context;
+    (void)region;
+#else
+    /* Either this sees that the server sleeps, or the server sees what was stored before. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (hostcall_load_(region + 8 * HOSTCALL_ASLEEP_WORD) != 0) {
+        uint64_t wake = hostcall_load_(context + HOSTCALL_CONTEXT_WAKE_BYTE);
+        if (wake != 0)
+            ((void (*)(uint64_t))(uintptr_t)wake)(hostcall_load_(context + HOSTCALL_CONTEXT_WAKE_BYTE + 8));
+    }
+#endif
+}
+
+/* A place of the slot: its first word, or a number, by its number among those that never change. */
+HOSTCALL_FUNCTION uint32_t hostcall_slot_(const struct hostcall_scope *scope, uint32_t place) {
+    return hostcall_fixed_(scope->home + HOSTCALL_HOME_PLACES_BYTE + 4 * (uint64_t)place);
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_word_at_(const struct hostcall_scope *scope, uint32_t word) {
+    return scope->region + 8 * (uint64_t)word;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_with_lap_(uint64_t word, uint32_t lap) {
+    return (word & ~HOSTCALL_LAP) | (uint64_t)(lap & 1) << 63;
+}
+
+HOSTCALL_FUNCTION int hostcall_is_over_(uint64_t region) {
+    return hostcall_load_(region + 8 * HOSTCALL_STOP_WORD) != 0;
+}
+
+/*
+ * Laps. A slot has 256 in each direction, 32 in a word: those of its pairs' last uses. In the slot's word are `alone` bits of
+ * the first places, one for the other places of the first word, and one for each other word, where its places are alike.
+ */
+#define HOSTCALL_LAPS_(is_reply) ((is_reply) ? HOSTCALL_KEPT_REPLY_LAPS : HOSTCALL_KEPT_REQUEST_LAPS)
+#define HOSTCALL_ALONE_(is_reply) ((is_reply) ? HOSTCALL_KEPT_REPLY_ALONE : HOSTCALL_KEPT_REQUEST_ALONE)
+
+HOSTCALL_FUNCTION uint64_t hostcall_laps_at_(const struct hostcall_scope *scope, int is_reply, uint32_t word) {
+    return scope->home + (is_reply ? HOSTCALL_HOME_REPLY_LAPS_BYTE : HOSTCALL_HOME_REQUEST_LAPS_BYTE) + 4 * (uint64_t)word;
+}
+
+/* All of a word of laps, of those in the slot's word. */
+HOSTCALL_FUNCTION uint32_t hostcall_unpack_(uint64_t kept, int is_reply, uint32_t word) {
+    uint32_t laps = (uint32_t)(kept >> HOSTCALL_LAPS_(is_reply)), alone = HOSTCALL_ALONE_(is_reply);
+    uint32_t others = 0u - (laps >> (alone + word) & 1);
+    if (word != 0)
+        return others;
+    return (laps & ((UINT32_C(1) << alone) - 1)) | others << alone;
+}
+
+/* Puts the laps beside the slot's word, if they are not there. For the first lane. */
+HOSTCALL_FUNCTION void hostcall_spill_(struct hostcall_scope *scope) {
+    for (uint32_t at = 0; at < 2 * HOSTCALL_LAP_WORDS; at++) {
+        uint32_t word = at % HOSTCALL_LAP_WORDS;
+        int is_reply = at >= HOSTCALL_LAP_WORDS;
+        hostcall_store32_(hostcall_laps_at_(scope, is_reply, word), hostcall_unpack_(scope->kept, is_reply, word));
+    }
+}
+
+/* Takes the laps beside the slot's word back into it, if they fit there. */
+HOSTCALL_FUNCTION void hostcall_pack_(struct hostcall_scope *scope) {
+    uint64_t kept = 0;
+    uint32_t differ = 0;
+    for (uint32_t at = 0; at < 2 * HOSTCALL_LAP_WORDS; at++) {
+        uint32_t word = at % HOSTCALL_LAP_WORDS;
+        int is_reply = at >= HOSTCALL_LAP_WORDS;
+        uint32_t laps = hostcall_load32_(hostcall_laps_at_(scope, is_reply, word)), alone = HOSTCALL_ALONE_(is_reply);
+        uint32_t first = word == 0 ? alone : 0, bits = word == 0 ? laps & ((UINT32_C(2) << alone) - 1) : laps & 1;
+        differ |= (uint32_t)((int32_t)laps >> 31) ^ (uint32_t)((int32_t)laps >> first);
+        kept |= (uint64_t)bits << (HOSTCALL_LAPS_(is_reply) + (word == 0 ? 0 : alone + word));
+    }
+    if (differ == 0) {
+        scope->kept = (scope->kept & ((UINT64_C(1) << HOSTCALL_KEPT_REQUEST_LAPS) - 1)) | kept;
+        scope->state &= ~HOSTCALL_STATE_APART_;
+    }
+}
+
+/* How the pairs of a packet of `count` lanes lie: all in the first plane, or one of each lane in each plane. */
+struct hostcall_spread_ {
+    uint32_t count;
+    uint32_t pairs;
+    uint32_t apart; /* Pairs from one of a lane's to its next, in the first plane. */
+    int is_dense;
+};
+
+HOSTCALL_FUNCTION struct hostcall_spread_ hostcall_spread_of_(int is_reply, uint32_t count, uint32_t pairs,
+                                                              uint32_t wave_lanes) {
+    struct hostcall_spread_ spread;
+    spread.count = count;
+    spread.pairs = pairs;
+    /* A GPU fetches two pairs of the same 32 bytes one after the other. */
+    spread.apart = is_reply && pairs > 1 && count == 1 ? 2 : count;
+    /* A lane's pairs fit the first plane of each wave that there is. */
+    spread.is_dense = pairs <= 1 || count == 1 || spread.apart * pairs <= wave_lanes;
+    return spread;
+}
+
+/* The lap of the next use of a lane's pair. */
+HOSTCALL_FUNCTION uint32_t hostcall_next_lap_(const struct hostcall_scope *scope, int is_reply,
+                                              const struct hostcall_spread_ *spread, uint32_t pair, uint32_t rank) {
+    uint32_t place = pair * (spread->is_dense ? spread->apart : 64) + rank, word = place / 32;
+    if (scope->state & HOSTCALL_STATE_APART_)
+        return ~(hostcall_load32_(hostcall_laps_at_(scope, is_reply, word)) >> place % 32) & 1;
+    uint32_t alone = HOSTCALL_ALONE_(is_reply), bit = word != 0 ? alone + word : place < alone ? place : alone;
+    return (uint32_t)~(scope->kept >> (HOSTCALL_LAPS_(is_reply) + bit)) & 1;
+}
+
+/* What a packet flips in a word of laps. */
+HOSTCALL_FUNCTION uint32_t hostcall_flips_(const struct hostcall_spread_ *spread, uint32_t word) {
+    uint32_t count = 0, first = word * 32;
+    if (spread->is_dense) {
+        count = spread->apart * spread->pairs;
+    } else if (word / 2 < spread->pairs) {
+        count = spread->count;
+        first = word % 2 * 32;
+    }
+    count = count > first ? count - first : 0;
+    uint32_t flips = count >= 32 ? UINT32_MAX : (UINT32_C(1) << count) - 1;
+    return spread->is_dense && spread->apart > spread->count ? flips & UINT32_C(0x55555555) : flips;
+}
+
+/* What a packet flips among the laps in the slot's word: that of a lane alone, or of a whole wave. */
+HOSTCALL_FUNCTION uint64_t hostcall_kept_flips_(const struct hostcall_spread_ *spread, int is_reply, uint32_t wave_lanes) {
+    uint32_t alone = HOSTCALL_ALONE_(is_reply), flips;
+    if (spread->count == 1) {
+        flips = hostcall_flips_(spread, 0);
+    } else {
+        /* Of each plane a bit for 32 lanes. */
+        uint32_t planes = (UINT32_C(1) << 2 * spread->pairs) - 1;
+        if (wave_lanes <= 32)
+            planes &= UINT32_C(0x55555555);
+        flips = spread->pairs == 0 ? 0 : ((UINT32_C(1) << alone) - 1) | planes << alone;
+    }
+    return (uint64_t)flips << HOSTCALL_LAPS_(is_reply);
+}
+
+/* Notes that a packet has used its pairs. All lanes come here, and have their laps. */
+HOSTCALL_FUNCTION void hostcall_flip_laps_(struct hostcall_scope *scope, const struct hostcall_spread_ *request,
+                                           const struct hostcall_spread_ *reply, uint32_t rank) {
+    uint32_t count = reply->count;
+    int fits = count == 1 || count == scope->wave_lanes;
+    if (!(scope->state & HOSTCALL_STATE_APART_)) {
+        if (fits) {
+            scope->kept ^= hostcall_kept_flips_(request, 0, scope->wave_lanes) |
+                           hostcall_kept_flips_(reply, 1, scope->wave_lanes);
+            return;
+        }
+        if (rank == 0)
+            hostcall_spill_(scope);
+        scope->state |= HOSTCALL_STATE_APART_;
+    }
+    if (rank == 0) {
+        for (uint32_t at = 0; at < 2 * HOSTCALL_LAP_WORDS; at++) {
+            uint32_t word = at % HOSTCALL_LAP_WORDS;
+            int is_reply = at >= HOSTCALL_LAP_WORDS;
+            uint32_t flips = hostcall_flips_(is_reply ? reply : request, word);
+            uint64_t laps = hostcall_laps_at_(scope, is_reply, word);
+            if (flips != 0)
+                hostcall_store32_(laps, hostcall_load32_(laps) ^ flips);
+        }
+    }
+}
+
+/* Claims a slot for these lanes. Returns why there is none. */
+HOSTCALL_FUNCTION uint64_t hostcall_claim_(struct hostcall_scope *scope, uint64_t context, uint64_t lanes, uint32_t rank) {
+    scope->home = 0;
+    if (context == 0)
+        return HOSTCALL_CALL_NO_CONTEXT;
+    uint64_t version = hostcall_fixed64_(context);
+    if ((uint32_t)version != HOSTCALL_CONTEXT_MAGIC)
+        return HOSTCALL_CALL_NO_CONTEXT;
+    if ((uint16_t)(version >> 32) != HOSTCALL_CONTEXT_MAJOR)
+        return HOSTCALL_CALL_OTHER_VERSION;
+    uint64_t homes = hostcall_fixed64_(context + HOSTCALL_CONTEXT_HOMES_BYTE);
+    uint64_t sizes = hostcall_fixed64_(context + HOSTCALL_CONTEXT_SIZES_BYTE);
+    uint64_t kept = HOSTCALL_KEPT_HELD, home = 0;
+    scope->context = context;
+    scope->region = hostcall_fixed64_(context + HOSTCALL_CONTEXT_REGION_BYTE);
+    scope->wave_lanes = (uint32_t)(sizes >> 32);
+    scope->lanes = lanes;
+    scope->state = 0;
+    scope->period = 0;
+    scope->launch = hostcall_load32_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE);
+    if (rank == 0) {
+        uint32_t slots = (uint32_t)sizes, slot = hostcall_place_(), polls = 0;
+        if (slot >= slots)
+            slot = (uint32_t)((uint64_t)(slot * UINT32_C(0x9E3779B9)) * slots >> 32);
+        do {
+            home = homes + HOSTCALL_HOME_BYTES * (uint64_t)slot;
+            kept = hostcall_exchange_(home, HOSTCALL_KEPT_HELD);
+            slot = slot + 1 < slots ? slot + 1 : 0;
+            if (kept == HOSTCALL_KEPT_HELD && ++polls % HOSTCALL_POLLS_A_LOOK_ == 0) {
+                if (hostcall_is_over_(scope->region))
+                    home = 0;
+                hostcall_pause_();
+            }
+        } while (kept == HOSTCALL_KEPT_HELD && home != 0);
+    }
+    kept = hostcall_of_lane_(lanes, kept, hostcall_first_(lanes));
+    scope->home = hostcall_of_lane_(lanes, home, hostcall_first_(lanes));
+    if (scope->home == 0)
+        return HOSTCALL_CALL_CANCELLED;
+    scope->doorbell = hostcall_slot_(scope, HOSTCALL_DOORBELL_);
+    scope->reply = hostcall_slot_(scope, HOSTCALL_REPLY_);
+    if (kept & HOSTCALL_KEPT_APART) {
+        hostcall_fence_();
+        uint32_t bell = hostcall_load32_(scope->home + HOSTCALL_HOME_FIRST_BYTE);
+        kept = hostcall_load32_(scope->home + HOSTCALL_HOME_FIRST_BYTE + 8);
+        scope->tail = hostcall_load32_(scope->home + HOSTCALL_HOME_FIRST_BYTE + 12);
+        kept |= (uint64_t)(bell >> 31) << HOSTCALL_KEPT_LAP | (uint64_t)(bell & 1) << HOSTCALL_KEPT_PARITY;
+        scope->state = HOSTCALL_STATE_APART_;
+    } else {
+        uint32_t quarters = (uint32_t)(kept >> HOSTCALL_KEPT_QUARTERS) & 3;
+        scope->tail = (uint32_t)kept;
+        if (quarters != 0)
+            scope->tail -= hostcall_slot_(scope, HOSTCALL_RING_ENTRIES_) / 4 * quarters;
+    }
+    scope->kept = kept;
+    return HOSTCALL_CALL_OK;
+}
+
+/* Leaves a hint of where the slot's doorbell is, which differs from the one before. */
+HOSTCALL_FUNCTION void hostcall_hint_(const struct hostcall_scope *scope, uint32_t change) {
+    uint32_t doorbell = scope->doorbell, word = HOSTCALL_HINTS_WORD + (doorbell / 64 + doorbell) % HOSTCALL_HINTS;
+    hostcall_store_(hostcall_word_at_(scope, word), (uint64_t)change << 32 | doorbell);
+}
+
+/* The words that say whose calls or posts come. */
+HOSTCALL_FUNCTION uint64_t hostcall_owner_(const struct hostcall_scope *scope, uint64_t *second) {
+    struct hostcall_raw_writer none = HOSTCALL_RAW_WRITER;
+    *second = hostcall_workgroup_(&none);
+    return scope->launch | (uint64_t)(hostcall_wave_(&none) & 127) << 50;
+}
+
+/* Announces posts. For the first lane. */
+HOSTCALL_FUNCTION void hostcall_announce_(const struct hostcall_scope *scope) {
+    uint32_t bell = hostcall_slot_(scope, HOSTCALL_POST_BELL_);
+    hostcall_store_(hostcall_word_at_(scope, bell), (uint32_t)scope->kept);
+}
+
+/* Gives the slot back. All that the holders have asked for is answered; the first of them does it. */
+HOSTCALL_FUNCTION void hostcall_release_slot_(struct hostcall_scope *scope) {
+    uint64_t kept;
+    uint32_t used = (uint32_t)scope->kept - scope->tail, quarter = 0, quarters = 0;
+    if (used != 0) {
+        quarter = hostcall_slot_(scope, HOSTCALL_RING_ENTRIES_) / 4;
+        quarters = 1u + (used > quarter) + (used > 2 * quarter);
+    }
+    if (scope->state & HOSTCALL_STATE_UNANNOUNCED_)
+        hostcall_announce_(scope);
+    if (scope->state & HOSTCALL_STATE_APART_)
+        hostcall_pack_(scope);
+    if (used > 3 * quarter && !(scope->state & HOSTCALL_STATE_APART_)) {
+        hostcall_spill_(scope);
+        scope->state |= HOSTCALL_STATE_APART_;
+    }
+    kept = (scope->kept & ~(UINT64_C(3) << HOSTCALL_KEPT_QUARTERS)) | (uint64_t)quarters << HOSTCALL_KEPT_QUARTERS;
+    if (scope->state & HOSTCALL_STATE_APART_) {
+        uint32_t bell = (uint32_t)(kept >> HOSTCALL_KEPT_LAP & 1) << 31 | (uint32_t)(kept >> HOSTCALL_KEPT_PARITY & 1);
+        hostcall_store32_(scope->home + HOSTCALL_HOME_FIRST_BYTE, bell);
+        hostcall_store32_(scope->home + HOSTCALL_HOME_FIRST_BYTE + 8, (uint32_t)kept);
+        hostcall_store32_(scope->home + HOSTCALL_HOME_FIRST_BYTE + 12, scope->tail);
+        kept = HOSTCALL_KEPT_APART;
+    }
+    if (scope->state & (HOSTCALL_STATE_APART_ | HOSTCALL_STATE_UNSETTLED_))
+        hostcall_fence_();
+    hostcall_and_(scope->home, kept);
+}
+
+/* What lanes that are one lane, or several, know without being told: compilers leave out what else they would work out. */
+#define HOSTCALL_COUNT_OF_(is_alone, lanes) ((is_alone) ? 1u : hostcall_ones_(lanes))
+#define HOSTCALL_RANK_IN_(is_alone, lanes) ((is_alone) ? 0u : hostcall_rank_(lanes))
+
+HOSTCALL_FUNCTION int hostcall_is_alone_(uint64_t lanes) {
+    return (lanes & (lanes - 1)) == 0;
+}
+
+/*
+ * Sends a packet of the lanes that hold the slot, and waits for its reply. `kind`: bits of the doorbell besides. The words of
+ * each lane's request and reply are in registers if their numbers are constants. `is_alone`, a constant: they are one lane.
+ */
+HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, const int is_alone, uint64_t method, uint64_t kind,
+                                                 const uint64_t *arguments, uint32_t argument_words, uint64_t *results,
+                                                 uint32_t result_words, uint32_t timeout_us) {
+    const uint64_t lanes = scope->lanes;
+    const uint32_t rank = HOSTCALL_RANK_IN_(is_alone, lanes), count = HOSTCALL_COUNT_OF_(is_alone, lanes), lane = hostcall_lane_();
+    const uint32_t after_posts = scope->state & HOSTCALL_STATE_UNTOLD_ ? 1 : 0;
+    const uint32_t has_lines = argument_words > 0 || count > 1 || after_posts || timeout_us > 0;
+    const uint32_t request_pairs = has_lines ? argument_words / 2 + 1 : 0, reply_pairs = result_words / 2 + 1;
+    const struct hostcall_spread_ request = hostcall_spread_of_(0, count, request_pairs, scope->wave_lanes);
+    const struct hostcall_spread_ reply = hostcall_spread_of_(1, count, reply_pairs, scope->wave_lanes);
+    const uint32_t plane = is_alone ? 0 : hostcall_slot_(scope, HOSTCALL_PLANE_);
+    uint64_t words[HOSTCALL_MOST_PAIRS][2], lap = HOSTCALL_LAP;
+    uint32_t reply_laps = 0;
+    HOSTCALL_UNROLL_
+    for (uint32_t pair = 0; pair < reply_pairs; pair++)
+        reply_laps |= hostcall_next_lap_(scope, 1, &reply, pair, rank) << pair;
+
+    scope->kept ^= UINT64_C(1) << HOSTCALL_KEPT_LAP;
+    if (!(scope->state & HOSTCALL_STATE_OWNED_))
+        scope->kept ^= UINT64_C(1) << HOSTCALL_KEPT_PARITY;
+    lap = scope->kept << (63 - HOSTCALL_KEPT_LAP) & HOSTCALL_LAP;
+    if (rank == 0) {
+        uint32_t parity = (uint32_t)(scope->kept >> HOSTCALL_KEPT_PARITY) & 1;
+        if (!(scope->state & HOSTCALL_STATE_OWNED_)) {
+            uint64_t second, first = hostcall_owner_(scope, &second);
+            hostcall_send_pair_(hostcall_word_at_(scope, hostcall_slot_(scope, HOSTCALL_OWNER_)),
+                                 hostcall_with_lap_(first, parity), hostcall_with_lap_(second, parity));
+            hostcall_hint_(scope, parity << 1);
+        }
+        hostcall_store_(hostcall_word_at_(scope, scope->doorbell),
+                        lap | (method & 0xffff) << 47 | (uint64_t)((count - 1) & 63) << 41 | (uint64_t)lane << 35 |
+                            (uint64_t)argument_words << 32 | (uint64_t)result_words << 29 |
+                            (method >> 16 & 0xfffff) << 9 | kind | (uint64_t)after_posts << 5 | (uint64_t)has_lines << 4 |
+                            parity);
+    }
+    if (has_lines) {
+        uint64_t meta = (uint64_t)lane << 50 | (uint64_t)timeout_us << 18 | (scope->kept & 0x3ffff);
+        uint64_t at = hostcall_word_at_(scope, hostcall_slot_(scope, HOSTCALL_REQUEST_) + 2 * rank);
+        const uint32_t step = request.is_dense ? 2 * request.apart : plane;
+        HOSTCALL_UNROLL_
+        for (uint32_t i = 0; i < argument_words; i++)
+            meta |= (arguments[i] >> 63) << (56 + i);
+        HOSTCALL_UNROLL_
+        for (uint32_t pair = 0; pair < request_pairs; pair++) {
+            uint32_t of_pair = hostcall_next_lap_(scope, 0, &request, pair, rank);
+            uint64_t first = pair > 0 ? arguments[2 * pair - 1] : argument_words > 0 ? arguments[0] : 0;
+            uint64_t second = pair == 0 ? meta : 2 * pair < argument_words ? arguments[2 * pair] : 0;
+            hostcall_send_pair_(at + 8 * (uint64_t)(pair * step), hostcall_with_lap_(first, of_pair),
+                                 hostcall_with_lap_(second, of_pair));
+        }
+    }
+    /* All have stored what they ask before one waits, and have their laps before these are flipped. */
+    if (!is_alone)
+        hostcall_meet_all_(lanes);
+    hostcall_wake_(scope->context, scope->region);
+    hostcall_flip_laps_(scope, &request, &reply, rank);
+    scope->state = (scope->state | HOSTCALL_STATE_OWNED_) & ~HOSTCALL_STATE_UNTOLD_;
+
+    const uint64_t at = hostcall_word_at_(scope, scope->reply + 2 * rank);
+    const uint32_t step = reply.is_dense ? 2 * reply.apart : plane;
+    uint32_t polls = 0, has_come, is_over = 0;
+    do {
+        has_come = 1;
+        HOSTCALL_UNROLL_
+        for (uint32_t pair = 0; pair < reply_pairs; pair++) {
+            uint32_t of_pair = reply_laps >> pair & 1;
+            hostcall_load_pair_(at + 8 * (uint64_t)(pair * step), &words[pair][0], &words[pair][1]);
+            has_come &= (uint32_t)(words[pair][0] >> 63) == of_pair && (uint32_t)(words[pair][1] >> 63) == of_pair;
+        }
+        if (!has_come && ++polls % HOSTCALL_POLLS_A_LOOK_ == 0) {
+            is_over = hostcall_is_over_(scope->region);
+            hostcall_pause_();
+        }
+    } while (!has_come && !is_over);
+    uint64_t meta = words[0][1] & ~HOSTCALL_LAP, status = meta & ((UINT64_C(1) << 40) - 1);
+    HOSTCALL_UNROLL_
+    for (uint32_t i = 0; i < result_words; i++) {
+        uint64_t word = i == 0 ? words[0][0] : words[(i + 1) / 2][(i + 1) % 2];
+        results[i] = (word & ~HOSTCALL_LAP) | (meta >> (56 + i) & 1) << 63;
+    }
+    /* Where some have an answer and nobody serves any more, the others' laps are not known. */
+    if (is_alone ? !has_come : !hostcall_all_(lanes, (int)has_come))
+        scope->state |= HOSTCALL_STATE_LOST_;
+    if (!is_alone)
+        hostcall_meet_all_(lanes);
+    return has_come ? status : (uint64_t)HOSTCALL_CALL_CANCELLED;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_exchange_words_(struct hostcall_scope *scope, uint64_t method, uint64_t kind,
+                                                    const uint64_t *arguments, uint32_t argument_words, uint64_t *results,
+                                                    uint32_t result_words, uint32_t timeout_us) {
+    if (hostcall_is_alone_(scope->lanes))
+        return hostcall_exchange_of_(scope, 1, method, kind, arguments, argument_words, results, result_words, timeout_us);
+    return hostcall_exchange_of_(scope, 0, method, kind, arguments, argument_words, results, result_words, timeout_us);
+}
+
+/* Posts words of the lanes that hold the slot. Returns whether they are in the ring. `is_alone` as above. */
+HOSTCALL_FUNCTION int hostcall_put_posts_of_(struct hostcall_scope *scope, const int is_alone, uint64_t method,
+                                             const uint64_t *words, uint32_t count_of_words) {
+    const uint64_t lanes = scope->lanes;
+    const uint32_t rank = HOSTCALL_RANK_IN_(is_alone, lanes), count = HOSTCALL_COUNT_OF_(is_alone, lanes), lane = hostcall_lane_();
+    const uint32_t entries = 1 + count_of_words / 2, ring = hostcall_slot_(scope, HOSTCALL_RING_ENTRIES_);
+    const uint32_t owner = scope->state & HOSTCALL_STATE_POSTED_ ? 0 : 1, needed = owner + entries * count;
+    const uint64_t base = hostcall_word_at_(scope, hostcall_slot_(scope, HOSTCALL_RING_));
+    uint32_t position = (uint32_t)scope->kept, tail = scope->tail;
+    if (ring - (position - tail) < needed) {
+        if (rank == 0) {
+            const uint64_t at = hostcall_word_at_(scope, hostcall_slot_(scope, HOSTCALL_RING_TAIL_));
+            uint32_t polls = 0, is_over = 0;
+            /* Who waits for the host has told it of all that there is. */
+            if (scope->state & HOSTCALL_STATE_UNANNOUNCED_)
+                hostcall_announce_(scope);
+            hostcall_wake_(scope->context, scope->region);
+            while (tail = (uint32_t)hostcall_load_(at), ring - (position - tail) < needed && !is_over) {
+                if (++polls % HOSTCALL_POLLS_A_LOOK_ == 0) {
+                    is_over = hostcall_is_over_(scope->region);
+                    hostcall_pause_();
+                }
+            }
+        }
+        scope->tail = tail = (uint32_t)hostcall_of_lane_(lanes, tail, hostcall_first_(lanes));
+        /* The host has read an entry before it said so. */
+        hostcall_fence_();
+        if (ring - (position - tail) < needed)
+            return 0;
+    }
+    if (owner && rank == 0) {
+        uint64_t second, first = hostcall_owner_(scope, &second);
+        uint32_t lap = (position & ring) == 0;
+        hostcall_send_pair_(base + 16 * (uint64_t)(position & (ring - 1)), hostcall_with_lap_(first, lap),
+                             hostcall_with_lap_(second | UINT64_C(1) << 54, lap));
+        hostcall_hint_(scope, position << 1 | 1);
+    }
+    uint64_t head = (uint64_t)count_of_words << 55 | (method & 0xffff) << 38 | (uint64_t)lane << 32 | (method >> 16 & 0xfffff);
+    HOSTCALL_UNROLL_
+    for (uint32_t i = 0; i < count_of_words; i++)
+        head |= (words[i] >> 63) << (58 + i);
+    HOSTCALL_UNROLL_
+    for (uint32_t entry = 0; entry < entries; entry++) {
+        uint32_t at = position + owner + rank * entries + entry, lap = (at & ring) == 0;
+        uint64_t first = entry > 0 ? words[2 * entry - 1] : count_of_words > 0 ? words[0] : 0;
+        uint64_t second = entry == 0 ? head : 2 * entry < count_of_words ? words[2 * entry] : 0;
+        hostcall_send_pair_(base + 16 * (uint64_t)(at & (ring - 1)), hostcall_with_lap_(first, lap),
+                             hostcall_with_lap_(second, lap));
+    }
+    /* The position is the low half of the word. */
+    scope->kept = (scope->kept & ~UINT64_C(0xffffffff)) | (uint32_t)(position + needed);
+    scope->state |= HOSTCALL_STATE_POSTED_ | HOSTCALL_STATE_UNTOLD_ | HOSTCALL_STATE_UNSETTLED_ | HOSTCALL_STATE_UNANNOUNCED_;
+    return 1;
+}
+
+HOSTCALL_FUNCTION int hostcall_put_posts_(struct hostcall_scope *scope, uint64_t method, const uint64_t *words,
+                                          uint32_t count_of_words) {
+    if (hostcall_is_alone_(scope->lanes))
+        return hostcall_put_posts_of_(scope, 1, method, words, count_of_words);
+    return hostcall_put_posts_of_(scope, 0, method, words, count_of_words);
+}
+
+/* Announces the posts that were not, if some time has passed since others were. */
+HOSTCALL_FUNCTION void hostcall_announce_now_and_then_(struct hostcall_scope *scope) {
+#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    uint32_t period = (uint32_t)(hostcall_clock_ns_() >> HOSTCALL_POST_PERIOD_LOG2);
+    if (!hostcall_is_alone_(scope->lanes))
+        period = (uint32_t)hostcall_of_lane_(scope->lanes, period, hostcall_first_(scope->lanes));
+    if (++period == scope->period)
+        return;
+    scope->period = period;
+#endif
+    if (hostcall_rank_(scope->lanes) == 0)
+        hostcall_announce_(scope);
+    hostcall_wake_(scope->context, scope->region);
+    scope->state &= ~HOSTCALL_STATE_UNANNOUNCED_;
+}
+
+/*
+ * Calls a method of a service of the host with `argument_words` words (0 to 7) and waits for `result_words` (0 to 7). Returns a
+ * hostcall_call_status; results mean something after HOSTCALL_CALL_OK alone. `timeout_us`: how long the host may take for it, or
+ * 0 for as long as it takes.
+ */
+HOSTCALL_FUNCTION uint64_t hostcall_call_words(uint64_t context, uint64_t method, const uint64_t *arguments,
+                                         uint32_t argument_words, uint64_t *results, uint32_t result_words,
+                                         uint32_t timeout_us) {
+    const uint64_t site = context ^ method << 8 ^ (uint64_t)argument_words << 4 ^ result_words;
+    const uint64_t lanes = hostcall_together_(site);
+    const uint32_t rank = hostcall_rank_(lanes);
+    struct hostcall_scope scope;
+    uint64_t status = hostcall_claim_(&scope, context, lanes, rank);
+    if (status == HOSTCALL_CALL_OK) {
+        status = hostcall_exchange_words_(&scope, method, 0, arguments, argument_words, results, result_words, timeout_us);
+        if (rank == 0 && !(scope.state & HOSTCALL_STATE_LOST_))
+            hostcall_release_slot_(&scope);
+    }
+    return status;
+}
+
+/*
+ * Posts 0 to 5 words to a method of a service: nobody waits for it, and nothing tells whether a handler has it. Waits only for
+ * room, while the host handles posts more slowly than they come. Returns whether the post was accepted.
+ */
+HOSTCALL_FUNCTION int hostcall_post_words(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count_of_words) {
+    const uint64_t lanes = hostcall_together_(context ^ method << 8 ^ count_of_words);
+    const uint32_t rank = hostcall_rank_(lanes);
+    struct hostcall_scope scope;
+    int is_posted = 0;
+    if (hostcall_claim_(&scope, context, lanes, rank) == HOSTCALL_CALL_OK) {
+        is_posted = hostcall_put_posts_(&scope, method, words, count_of_words);
+        /* What all have stored comes before the word by which another gets the slot. */
+        hostcall_meet_all_(lanes);
+        if (rank == 0)
+            hostcall_release_slot_(&scope);
+        hostcall_wake_(scope.context, scope.region);
+    }
+    return is_posted;
+}
+
+/*
+ * Holds a slot for the lanes that come here together, until the first of them calls hostcall_scope_end. It spares calls and
+ * posts of these lanes the claim. Lanes of it that call with fewer others, or a scope that found no context, claim for
+ * themselves as hostcall_call_words does. A lane that ends without hostcall_scope_end keeps the slot from others for good.
+ */
+HOSTCALL_FUNCTION void hostcall_scope_begin(struct hostcall_scope *scope, uint64_t context) {
+    const uint64_t lanes = hostcall_together_(context);
+    if (hostcall_claim_(scope, context, lanes, hostcall_rank_(lanes)) != HOSTCALL_CALL_OK) {
+        scope->context = context;
+        scope->lanes = 0;
+        scope->state = HOSTCALL_STATE_LOST_;
+    }
+}
+
+HOSTCALL_FUNCTION void hostcall_scope_end(struct hostcall_scope *scope) {
+    if (scope->lanes != 0 && hostcall_rank_(scope->lanes) == 0 && !(scope->state & HOSTCALL_STATE_LOST_)) {
+        hostcall_release_slot_(scope);
+        hostcall_wake_(scope->context, scope->region);
+    }
+    scope->lanes = 0;
+    scope->state = HOSTCALL_STATE_LOST_;
+}
+
+/* Whether all lanes that hold the slot, and no others, come here for the same. */
+HOSTCALL_FUNCTION int hostcall_is_held_(const struct hostcall_scope *scope, uint64_t site) {
+    return !(scope->state & HOSTCALL_STATE_LOST_) && hostcall_together_(site ^ scope->home) == scope->lanes;
+}
+
+/* As hostcall_call_words. It comes after the posts of the scope. */
+HOSTCALL_FUNCTION uint64_t hostcall_scope_call_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *arguments,
+                                               uint32_t argument_words, uint64_t *results, uint32_t result_words,
+                                               uint32_t timeout_us) {
+    if (!hostcall_is_held_(scope, method << 8 ^ (uint64_t)argument_words << 4 ^ result_words))
+        return hostcall_call_words(scope->context, method, arguments, argument_words, results, result_words, timeout_us);
+    return hostcall_exchange_words_(scope, method, 0, arguments, argument_words, results, result_words, timeout_us);
+}
+
+/* As hostcall_post_words. Posts of a scope come in their order. */
+HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *words,
+                                          uint32_t count_of_words) {
+    if (!hostcall_is_held_(scope, method << 8 ^ count_of_words))
+        return hostcall_post_words(scope->context, method, words, count_of_words);
+    if (!hostcall_put_posts_(scope, method, words, count_of_words))
+        return 0;
+    hostcall_announce_now_and_then_(scope);
+    /* What all have stored comes before the first lane gives the slot back. */
+    hostcall_meet_all_(scope->lanes);
+    return 1;
+}
+
+/* What a call with bytes sends, and where its reply goes. */
+struct hostcall_bytes {
+    const uint64_t *arguments; /* Words; of a parameter that is bytes or text its length. */
+    uint32_t argument_words;   /* Up to 64. */
+    uint32_t result_words;     /* Up to 64. */
+    const void *bytes;         /* Those of all such parameters, one after the other. */
+    uint64_t count;
+    uint64_t *results;
+    void *reply;       /* Where the reply's bytes go. */
+    uint64_t capacity; /* Most of them. */
+    uint64_t filled;   /* How many came. */
+    const void *more;  /* Bytes that follow the others, if there are some. */
+    uint64_t more_count;
+};
+
+/* Where words are, of those that the line carries besides the head. */
+#define HOSTCALL_HEAD_WORDS_ 3u
+#define HOSTCALL_LINE_WORDS_ 2u
+#define HOSTCALL_BYTES_ ((uint64_t)1 << 6)
+#define HOSTCALL_MORE_BYTES_ ((uint64_t)2 << 6)
+/* Lanes for whose messages there is less room each call one after the other. */
+#define HOSTCALL_LEAST_SHARE_ 512u
+/* Words before a loan's bytes. */
+#define HOSTCALL_LOAN_WORDS_ 8u
+
+/* Bytes of a message after its words. */
+HOSTCALL_FUNCTION uint64_t hostcall_message_bytes_(const struct hostcall_bytes *call) {
+    return call->count + call->more_count;
+}
+
+/* Words of a message before its bytes, in bytes. */
+HOSTCALL_FUNCTION uint64_t hostcall_words_end_(const struct hostcall_bytes *call) {
+    return call->argument_words <= HOSTCALL_LINE_WORDS_ ? 0 : 8 * (uint64_t)call->argument_words;
+}
+
+/* A word of a message, which begins at byte `at`. */
+HOSTCALL_FUNCTION uint64_t hostcall_message_word_(const struct hostcall_bytes *call, uint64_t at) {
+    const uint64_t end = hostcall_words_end_(call);
+    if (at < end)
+        return call->arguments[at / 8];
+    const unsigned char *bytes = (const unsigned char *)call->bytes, *more = (const unsigned char *)call->more;
+    uint64_t word = 0;
+    at -= end;
+    for (uint32_t i = 0; i < 8; i++, at++) {
+        if (at < call->count)
+            word |= (uint64_t)bytes[at] << 8 * i;
+        else if (at < call->count + call->more_count)
+            word |= (uint64_t)more[at - call->count] << 8 * i;
+    }
+    return word;
+}
+
+/* Where in a lane's share the bytes of a reply begin. */
+HOSTCALL_FUNCTION uint64_t hostcall_reply_at_(uint32_t result_words) {
+    return (8 * (uint64_t)result_words + 15) / 16 * 16;
+}
+
+/* Takes a reply: `answer` are the words that came, and `share` is where the lane's part of the area begins. */
+HOSTCALL_FUNCTION uint64_t hostcall_take_reply_(struct hostcall_bytes *call, const uint64_t *answer, uint32_t answer_words,
+                                                uint64_t share) {
+    const uint64_t head = 8 * (uint64_t)call->result_words, total = answer[0];
+    unsigned char *reply = (unsigned char *)call->reply;
+    if (total < head || total - head > call->capacity)
+        return HOSTCALL_CALL_MALFORMED;
+    call->filled = total - head;
+    if (total <= 8 * (uint64_t)(answer_words - 1)) {
+        for (uint32_t i = 0; i < call->result_words; i++)
+            call->results[i] = answer[1 + i];
+        for (uint64_t i = 0; i < call->filled; i++)
+            reply[i] = (unsigned char)(answer[1 + call->result_words + i / 8] >> i % 8 * 8);
+        return HOSTCALL_CALL_OK;
+    }
+    uint64_t loan = answer[1], from = loan != 0 ? loan + 8 * HOSTCALL_LOAN_WORDS_ : share + hostcall_reply_at_(call->result_words);
+    hostcall_acquire_();
+    for (uint32_t i = 0; i < call->result_words; i++)
+        call->results[i] = call->result_words + 2 <= answer_words ? answer[2 + i] : hostcall_load_(share + 8 * (uint64_t)i);
+    for (uint64_t i = 0; i < call->filled; i += 8) {
+        uint64_t word = hostcall_load_(from + i);
+        for (uint32_t byte = 0; byte < 8 && i + byte < call->filled; byte++)
+            reply[i + byte] = (unsigned char)(word >> 8 * byte);
+    }
+    /* The host writes there anew once it sees what follows. */
+    hostcall_release_();
+    if (loan != 0)
+        hostcall_store_(loan, 1);
+    return HOSTCALL_CALL_OK;
+}
+
+/* The call of lanes that each have room for all of it, or of one lane. */
+HOSTCALL_FUNCTION uint64_t hostcall_exchange_bytes_(struct hostcall_scope *scope, uint64_t method, struct hostcall_bytes *call,
+                                                    uint32_t timeout_us) {
+    const uint32_t rank = hostcall_rank_(scope->lanes), count = hostcall_ones_(scope->lanes);
+    const uint32_t answer_words = call->result_words <= 1 ? 3 : 7;
+    const uint64_t total = hostcall_words_end_(call) + hostcall_message_bytes_(call);
+    uint64_t share = hostcall_slot_(scope, HOSTCALL_AREA_BYTES_), from = 0, status, answer[7], words[7];
+    for (uint32_t lanes = 1; lanes < count; lanes *= 2)
+        share /= 2;
+    const uint64_t area = hostcall_word_at_(scope, hostcall_slot_(scope, HOSTCALL_AREA_)) + rank * share;
+    do {
+        const uint64_t piece = total - from < share ? total - from : share;
+        for (uint64_t at = 0; at < piece; at += 8)
+            hostcall_store_(area + at, hostcall_message_word_(call, from + at));
+        words[0] = piece | (uint64_t)(from == 0) << 63;
+        words[1] = total;
+        words[2] = (uint64_t)call->argument_words << 48 | call->capacity;
+        words[3] = call->argument_words == 1 || call->argument_words == 2 ? call->arguments[0] : 0;
+        words[4] = call->argument_words == 2 ? call->arguments[1] : 0;
+        hostcall_release_();
+        scope->state |= HOSTCALL_STATE_UNSETTLED_;
+        status = hostcall_exchange_words_(scope, method, from + piece == total ? HOSTCALL_BYTES_ : HOSTCALL_MORE_BYTES_, words,
+                                          HOSTCALL_HEAD_WORDS_ + HOSTCALL_LINE_WORDS_, answer, answer_words, timeout_us);
+        from += piece;
+    } while (status == HOSTCALL_CALL_OK && from < total);
+    if (status == HOSTCALL_CALL_OK)
+        status = hostcall_take_reply_(call, answer, answer_words, area);
+    /* All are done with the area before the first gives the slot back. */
+    hostcall_meet_all_(scope->lanes);
+    return status;
+}
+
+/*
+ * Calls a method with bytes, and takes bytes as its reply: as hostcall_call_words, with what stands in `call`. Lanes that come
+ * together call together where their messages are short (64 bytes each, of a whole wave), and else one after the other. A
+ * handler is refused a reply that is longer than `capacity`.
+ */
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_call_bytes(uint64_t context, uint64_t method, struct hostcall_bytes *call,
+                                                    uint32_t timeout_us) {
+    const uint64_t site = context ^ method << 8 ^ (uint64_t)call->argument_words << 4 ^ call->result_words;
+    const uint64_t lanes = hostcall_together_(site);
+    const uint32_t rank = hostcall_rank_(lanes), lane = hostcall_lane_();
+    struct hostcall_scope scope;
+    call->filled = 0;
+    uint64_t status = hostcall_claim_(&scope, context, lanes, rank);
+    if (status != HOSTCALL_CALL_OK)
+        return status;
+    const uint64_t least = call->capacity < HOSTCALL_LEAST_SHARE_ ? call->capacity : HOSTCALL_LEAST_SHARE_;
+    const uint64_t message = hostcall_words_end_(call) + hostcall_message_bytes_(call), reply = hostcall_reply_at_(call->result_words) + least;
+    uint64_t share = hostcall_slot_(&scope, HOSTCALL_AREA_BYTES_);
+    for (uint32_t count = 1; count < hostcall_ones_(lanes); count *= 2)
+        share /= 2;
+    const uint32_t fits = message <= share && reply <= share;
+    if (hostcall_all_(lanes, (int)fits) || (lanes & (lanes - 1)) == 0) {
+        status = hostcall_exchange_bytes_(&scope, method, call, timeout_us);
+    } else {
+        for (uint64_t left = lanes; left != 0; left &= left - 1) {
+            const uint64_t turn = left & (0 - left);
+            const uint32_t of = hostcall_first_(left);
+            if (lane == of && !(scope.state & HOSTCALL_STATE_LOST_)) {
+                scope.lanes = turn;
+                status = hostcall_exchange_bytes_(&scope, method, call, timeout_us);
+            } else if (lane == of) {
+                status = HOSTCALL_CALL_CANCELLED;
+            }
+            hostcall_meet_all_(lanes);
+            scope.lanes = lanes;
+            scope.kept = hostcall_of_lane_(lanes, scope.kept, of);
+            scope.state = (uint32_t)hostcall_of_lane_(lanes, scope.state, of);
+        }
+    }
+    if (rank == 0 && !(scope.state & HOSTCALL_STATE_LOST_))
+        hostcall_release_slot_(&scope);
+    return status;
+}
+
+/*
+ * Lines and checks.
+ */
+
+/* Most bytes of a line's arguments: a word each, and texts in whole words with a zero byte. What is longer is cut. */
+#define HOSTCALL_MOST_ARGUMENT_WORDS 48u
+
+/* A line's arguments. */
+struct hostcall_arguments {
+    uint64_t words[HOSTCALL_MOST_ARGUMENT_WORDS];
+    uint32_t count;
+};
+
+HOSTCALL_FUNCTION uint64_t hostcall_length_(const char *text) {
+    uint64_t length = 0;
+    while (text[length] != 0)
+        length++;
+    return length;
+}
+
+HOSTCALL_FUNCTION void hostcall_add_word(struct hostcall_arguments *arguments, uint64_t word) {
+    if (arguments->count < HOSTCALL_MOST_ARGUMENT_WORDS)
+        arguments->words[arguments->count++] = word;
+}
+
+HOSTCALL_FUNCTION void hostcall_add_double(struct hostcall_arguments *arguments, double value) {
+    uint64_t word;
+    hostcall_copy_(&word, &value, 8);
+    hostcall_add_word(arguments, word);
+}
+
+HOSTCALL_FUNCTION void hostcall_add_text(struct hostcall_arguments *arguments, const char *text) {
+    uint64_t word = 0, at = 0;
+    if (text == 0)
+        text = "(null)";
+    do {
+        word |= (uint64_t)(unsigned char)text[at] << at % 8 * 8;
+        if (at % 8 == 7 || text[at] == 0) {
+            /* The last word that there is room for ends the text. */
+            if (arguments->count + 1 == HOSTCALL_MOST_ARGUMENT_WORDS)
+                word &= ~(UINT64_C(0xff) << 56);
+            hostcall_add_word(arguments, word);
+            word = 0;
+        }
+    } while (text[at++] != 0 && arguments->count < HOSTCALL_MOST_ARGUMENT_WORDS);
+}
+
+/* Prints a line of C's format to stream 1 (stdout) or 2 (stderr) of the host. Returns a hostcall_call_status. */
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_print(uint64_t context, uint32_t stream, const char *format,
+                                               const struct hostcall_arguments *arguments) {
+    uint64_t words[3], printed = 0;
+    struct hostcall_bytes call = {words, 3, 1, format, hostcall_length_(format), &printed, 0, 0, 0, 0, 0};
+    words[0] = stream;
+    words[1] = call.count;
+    words[2] = 8 * (uint64_t)arguments->count;
+    call.more = arguments->words;
+    call.more_count = words[2];
+    return hostcall_call_bytes(context, HOSTCALL_METHOD_PRINT, &call, 0);
+}
+
+/* Tells the host of a check that has failed. Returns 0. */
+HOSTCALL_LONG_FUNCTION int hostcall_check_failed(uint64_t context, const char *condition, const char *file, uint32_t line) {
+    uint64_t words[9];
+    struct hostcall_bytes call = {words, 9, 0, file, hostcall_length_(file), 0, 0, 0, 0, condition, hostcall_length_(condition)};
+    words[0] = line;
+#if defined(__AMDGCN__)
+    words[1] = __builtin_amdgcn_workgroup_id_x(), words[2] = __builtin_amdgcn_workgroup_id_y();
+    words[3] = __builtin_amdgcn_workgroup_id_z(), words[4] = __builtin_amdgcn_workitem_id_x();
+    words[5] = __builtin_amdgcn_workitem_id_y(), words[6] = __builtin_amdgcn_workitem_id_z();
+#elif defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    words[1] = HOSTCALL_BLOCK_INDEX_(x), words[2] = HOSTCALL_BLOCK_INDEX_(y), words[3] = HOSTCALL_BLOCK_INDEX_(z);
+    words[4] = HOSTCALL_THREAD_INDEX_(x), words[5] = HOSTCALL_THREAD_INDEX_(y), words[6] = HOSTCALL_THREAD_INDEX_(z);
+#else
+    for (uint32_t i = 1; i < 7; i++)
+        words[i] = 0;
+#endif
+    words[7] = call.count;
+    words[8] = call.more_count;
+    (void)hostcall_call_bytes(context, HOSTCALL_METHOD_CHECK_FAILED, &call, 0);
+    return 0;
+}
+
+/*
+ * Checks something, and returns whether it holds. If not, the host is told: with the condition's text, its place, block and
+ * thread. The lane goes on, so that the kernel says what follows: `if (!hostcall_check(context, i < n)) return;`. The host counts
+ * failures by place.
+ */
+#define hostcall_check(context, condition) \
+    ((condition) ? 1 : hostcall_check_failed((context), #condition, __FILE__, (uint32_t)__LINE__))
+
+#if defined(__cplusplus)
+/* What a line's arguments are. */
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, const char *text) { hostcall_add_text(arguments, text); }
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, double value) { hostcall_add_double(arguments, value); }
+template <class Value> HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, Value *address) {
+    hostcall_add_word(arguments, (uint64_t)(uintptr_t)address);
+}
+template <class Value> HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, Value value) {
+    hostcall_add_word(arguments, (uint64_t)(int64_t)value);
+}
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, float value) { hostcall_add_double(arguments, value); }
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, char *text) { hostcall_add_text(arguments, text); }
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, uint64_t word) { hostcall_add_word(arguments, word); }
+HOSTCALL_FUNCTION void hostcall_add_all_(struct hostcall_arguments *) {}
+template <class First, class... Others>
+HOSTCALL_FUNCTION void hostcall_add_all_(struct hostcall_arguments *arguments, First first, Others... others) {
+    hostcall_add_(arguments, first);
+    hostcall_add_all_(arguments, others...);
+}
+
+/* printf of C++: prints a line to the host's standard output, formatted there, and waits until it was taken. Lanes that print
+ * print one after the other. */
+template <class... Arguments>
+HOSTCALL_FUNCTION uint64_t hostcall_printf(uint64_t context, const char *format, Arguments... values) {
+    struct hostcall_arguments arguments;
+    arguments.count = 0;
+    hostcall_add_all_(&arguments, values...);
+    return hostcall_print(context, 1, format, &arguments);
+}
+#endif
 
 #endif

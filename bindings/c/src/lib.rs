@@ -20,6 +20,7 @@
 pub mod bodies;
 pub mod buffer;
 pub mod closure;
+pub mod context;
 pub mod device;
 pub mod error;
 mod functions;

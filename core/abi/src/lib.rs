@@ -32,6 +32,7 @@
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 
+pub mod context;
 pub mod cpu;
 pub mod io;
 pub mod launch;

@@ -26,6 +26,8 @@ pub mod number {
     pub const TRACE: u16 = 120;
     /// Closures of the host: `Hostcall`.
     pub const HOSTCALL: u16 = 128;
+    /// What kernels of other compilers print and check.
+    pub const FOREIGN: u16 = 192;
     /// First number that a user may choose.
     pub const USER: u16 = 256;
     /// First number of those derived from a service's name.

@@ -2,6 +2,7 @@
 
 mod closures;
 mod coming;
+mod contexts;
 mod errors;
 mod faults;
 mod files;

@@ -53,6 +53,7 @@
 //! | printing, files and the rest of a program's world | [`services::Builtins`] |
 //! | seeing what calls take | [`device::DeviceBuilder::trace`], [`trace`] |
 //! | images for GPUs | [`embedded_images`], [`device::Image`] |
+//! | kernels that others launch | [`Context`] |
 //! | programs of LLVM's GPU libc | [`device::LlvmProgram`], [`llvm`] |
 //! | kernels of HIP and OpenCL C | [`rocm`] |
 //!
@@ -82,6 +83,7 @@
 //! event, work, allocate  what users give streams and ask devices for, which a graph may record
 //! load, raw, launch      loading images; raw channels; launching kernels
 //! closures, untyped      closures as arguments; launches without types
+//! context                what kernels get that others launch
 //! llvm, rocm             programs of LLVM's libc; code objects of other compilers
 //! services, forked       services that come and go; children of `fork`
 //! builder                opening a device
@@ -127,8 +129,8 @@ pub mod raw {
 pub use device::graph;
 
 pub use device::{
-    Device, DeviceBuffer, Error, Event, Grid, Hostcall, HostcallState, LaunchFailure, LaunchKernel, NoBuffer,
-    NotContinuous, Stream, UntypedHostcall, WeakDevice, WireType,
+    Context, Device, DeviceBuffer, Error, Event, Grid, Hostcall, HostcallState, LaunchFailure, LaunchKernel,
+    NoBuffer, NotContinuous, Stream, UntypedHostcall, WeakDevice, WireType,
 };
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;

@@ -4,11 +4,12 @@
 //!
 //! A module is a group of `--only`. Begin at `run` (which groups there are), then at `latency` (calls) and
 //! its kernels in `programs/bench`. `docs/measurements.md` has the last figure of each row.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bytes;
 mod compute;
 mod consumers;
+mod contexts;
 mod costs;
 mod floor;
 mod graphs;

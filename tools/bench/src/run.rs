@@ -1,6 +1,8 @@
 //! Which benchmarks there are, and their report.
 
-use crate::{bytes, compute, consumers, costs, graphs, latency, launches, parallel, rate, rival, traces};
+use crate::{
+    bytes, compute, consumers, contexts, costs, graphs, latency, launches, parallel, rate, rival, traces,
+};
 use hostcall::device::{Arguments, DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
@@ -99,11 +101,13 @@ pub enum Group {
     Traces,
     /// What each thing costs that a kernel can do.
     Costs,
+    /// Calls and posts of kernels that others launch, beside those of Rust's.
+    Contexts,
 }
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Latency,
         Self::Calls,
         Self::Grid,
@@ -119,6 +123,7 @@ impl Group {
         Self::Consumers,
         Self::Traces,
         Self::Costs,
+        Self::Contexts,
     ];
 
     /// The group's name.
@@ -139,13 +144,14 @@ impl Group {
             "consumers",
             "traces",
             "costs",
+            "contexts",
         ][self as usize]
     }
 }
 
 impl Options {
     /// Whether the device is NVIDIA's, with a `printf` of the driver's.
-    fn is_nvidia(&self) -> bool {
+    pub(crate) fn is_nvidia(&self) -> bool {
         self.device.starts_with("cuda")
     }
 
@@ -278,7 +284,7 @@ impl Bed {
 /// # Errors
 /// When the device cannot be opened, a kernel fails, or something is lost or wrong.
 pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report> {
-    let is_of_gpus = |group: &Group| matches!(group, Group::Stores | Group::Rivals);
+    let is_of_gpus = |group: &Group| matches!(group, Group::Stores | Group::Rivals | Group::Contexts);
     if options.is_software() && !options.only.is_empty() && options.only.iter().all(is_of_gpus) {
         let names: Vec<_> = options.only.iter().map(|group| group.name()).collect();
         let text = "measured on GPUs only, since the software device's memory is the host's: name another group or device";
@@ -307,7 +313,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
                 add(vec![latency::visible_line(options)?]);
             }
             // The software device's memory is the host's.
-            Group::Stores | Group::Rivals if options.is_software() => {}
+            Group::Stores | Group::Rivals | Group::Contexts if options.is_software() => {}
             Group::Stores => add(vec![rate::stores(options)?]),
             Group::Rivals => {
                 add(rival::fifo(options)?);
@@ -324,6 +330,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             Group::Consumers => consumers::consumers(options, &mut add_one)?,
             Group::Traces => traces::traces(options, &mut add_one)?,
             Group::Costs => costs::costs(options, &mut add_one)?,
+            Group::Contexts => add(contexts::contexts(options)?),
         }
     }
     Ok(Report { device: options.device.clone(), results })

@@ -1,7 +1,7 @@
 //! The example in HIP and CUDA C++, compiled for the GPU in software, and its host in C.
 
 use crate::common::{self, run, source};
-use crate::{kernels, nvptx64, temporary};
+use crate::{kernels, nvptx64};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
@@ -46,18 +46,6 @@ fn the_kernel_is_assembled_as_cuda() {
     let ptx = compile(&[&cuda[..], &flags].concat(), "walk.ptx");
     let Some(mut ptxas) = nvptx64::ptxas() else { return };
     run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&ptx));
-}
-
-/// CUDA's own compiler, on machines that have it.
-#[test]
-fn nvcc_compiles_it_for_gpu_and_host() {
-    if Command::new("nvcc").arg("--version").output().is_err() {
-        return;
-    }
-    let mut command = Command::new("nvcc");
-    command.args(["-x", "cu", "-std=c++17", "-arch=sm_90", "-Werror", "all-warnings", "-c", "-I"]);
-    command.arg(source("include")).arg(source("examples/walk.hip"));
-    run(command.arg("-o").arg(temporary("walk.o")));
 }
 
 #[test]

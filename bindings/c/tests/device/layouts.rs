@@ -3,10 +3,16 @@
 use crate::common::{output, run, source};
 use crate::waves::{Memory, WAVES};
 use crate::{FLAGS, temporary};
+use hostcall::hostcall_device::services::Foreign;
+use hostcall_abi::context::{self, ContextParams};
+use hostcall_abi::layout::{
+    self, FIRST_CALL_WORDS, HOME_SLOT_BYTES, HomeSlotWords, LAP_WORDS, SlotPlaces, kept, post_bell,
+};
 use hostcall_abi::raw::{
     ForeignRawParams, LEAST_RAW_PAGE_BYTES, Place, RAW_GIVEN_WORD, RAW_HEADER_WORDS, RawLayout, RawParams,
     RawRingWords, header,
 };
+use hostcall_abi::word::{LAP, MAX_PAIRS, check_of};
 use std::mem::offset_of;
 use std::process::Command;
 
@@ -33,13 +39,75 @@ fn constants() -> String {
         .fold(String::new(), |all, (name, value)| all + &format!("#define HOSTCALL_RAW_{name} {value}\n"))
 }
 
+/// Makes the constants of calls.
+fn constants_of_calls() -> String {
+    let flags = |value: u64| format!("UINT64_C({value:#x})");
+    let number = |value: usize| format!("{value}u");
+    let mut all = String::new();
+    let mut define = |name: &str, value: String| all += &format!("#define HOSTCALL_{name} {value}\n");
+    define("CONTEXT_MAGIC", format!("UINT32_C({:#x})", context::MAGIC));
+    define("CONTEXT_MAJOR", number(context::MAJOR.into()));
+    define("CONTEXT_REGION_BYTE", number(offset_of!(ContextParams, region)));
+    define("CONTEXT_HOMES_BYTE", number(offset_of!(ContextParams, homes)));
+    define("CONTEXT_SIZES_BYTE", number(offset_of!(ContextParams, home_slots)));
+    define("CONTEXT_LAUNCH_BYTE", number(offset_of!(ContextParams, launch)));
+    define("CONTEXT_WAKE_BYTE", number(offset_of!(ContextParams, wake)));
+    define("HOME_BYTES", number(HOME_SLOT_BYTES));
+    define("HOME_PLACES_BYTE", number(offset_of!(HomeSlotWords, places)));
+    define("HOME_FIRST_BYTE", number(offset_of!(HomeSlotWords, first)));
+    define("HOME_REQUEST_LAPS_BYTE", number(offset_of!(HomeSlotWords, request_laps)));
+    define("HOME_REPLY_LAPS_BYTE", number(offset_of!(HomeSlotWords, reply_laps)));
+    define("KEPT_HELD", flags(kept::HELD));
+    define("KEPT_APART", flags(kept::APART));
+    for (name, bit) in [
+        ("REPLY_LAPS", kept::REPLY_LAPS),
+        ("REQUEST_LAPS", kept::REQUEST_LAPS),
+        ("PARITY", kept::PARITY),
+        ("LAP", kept::LAP),
+        ("QUARTERS", kept::QUARTERS),
+        ("REPLY_ALONE", kept::REPLY_ALONE),
+        ("REQUEST_ALONE", kept::REQUEST_ALONE),
+    ] {
+        define(&format!("KEPT_{name}"), number(bit as usize));
+    }
+    let [print, check_failed] = Foreign::METHODS;
+    for (name, method) in [("PRINT", print), ("CHECK_FAILED", check_failed)] {
+        let bits = u64::from(method.number()) | u64::from(check_of(method.schema())) << 16;
+        define(&format!("METHOD_{name}"), flags(bits));
+    }
+    define("LAP", flags(LAP));
+    define("LAP_WORDS", number(LAP_WORDS));
+    define("MOST_PAIRS", number(MAX_PAIRS));
+    define("STOP_WORD", number(layout::header::STOP));
+    define("ASLEEP_WORD", number(layout::header::ASLEEP));
+    define("HINTS_WORD", number(layout::header::FIRST_CALLS));
+    define("HINTS", number(FIRST_CALL_WORDS));
+    define("POST_PERIOD_LOG2", number(post_bell::PERIOD_NS.trailing_zeros() as usize));
+    macro_rules! places {
+        ($($name:literal $field:ident)*) => {
+            $(define(concat!($name, "_"), number(offset_of!(SlotPlaces, $field) / 4));)*
+        };
+    }
+    places! {
+        "DOORBELL" doorbell "REQUEST" request "REPLY" reply "PLANE" plane "AREA" area "AREA_BYTES" area_bytes "RING" ring
+        "RING_ENTRIES" ring_entries "POST_BELL" post_bell "RING_TAIL" ring_tail "OWNER" owner
+    }
+    all
+}
+
 #[test]
 fn header_and_sources_do_not_differ() {
     let file = source("include/hostcall_device.h");
     let header = std::fs::read_to_string(&file).unwrap();
-    let (before, rest) = header.split_once("count from `shared`. */\n").unwrap();
-    let (_, after) = rest.split_once("\n/* A lane looks").unwrap();
-    let made = format!("{before}count from `shared`. */\n{}\n/* A lane looks{after}", constants());
+    let parts = [
+        ("count from `shared`. */\n", constants(), "\n/* A lane looks"),
+        ("slot's words or the context. */\n", constants_of_calls(), "\n/* Of a scope. */"),
+    ];
+    let made = parts.into_iter().fold(header.clone(), |header, (from, constants, to)| {
+        let (before, rest) = header.split_once(from).unwrap();
+        let (_, after) = rest.split_once(to).unwrap();
+        format!("{before}{from}{constants}{to}{after}")
+    });
     if std::env::var_os("HOSTCALL_WRITE_HEADER").is_some() {
         std::fs::write(&file, &made).unwrap();
     } else {

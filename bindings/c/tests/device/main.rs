@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod contexts;
 mod example;
 mod gfx942;
 mod layouts;

@@ -1,5 +1,6 @@
 //! Opening a device.
 
+use super::context::CONTEXT_SLOTS;
 use super::core::Core;
 use super::error::Error;
 use super::forked;
@@ -261,7 +262,8 @@ impl DeviceBuilder {
         let points = source.clone().filter(|_| points_memory.is_some());
         let points = points.map(|source| Arc::new(Points::new(source)));
         let opened = Arc::<OnceLock<Weak<Inner>>>::default();
-        let server = self.server_of(&core, region, &builtins, source, points.as_ref(), opened.clone());
+        let server =
+            self.server_of(&core, region.clone(), &builtins, source, points.as_ref(), opened.clone());
         let server = Arc::new(server.start()?);
         let points = match (&traced, points_memory, points) {
             (Some(traced), Some(memory), Some(points)) => {
@@ -281,8 +283,9 @@ impl DeviceBuilder {
             hooks: Arc::new(DeviceHooks { server: server.clone(), device: device.clone() }),
             server,
             channel_params: params,
+            region,
             channel,
-            _extras: extras,
+            extras,
             stream_words,
             owners: Arc::default(),
             hostcalls: Hostcalls::new(self.rocm),
@@ -317,15 +320,17 @@ impl DeviceBuilder {
     fn layout(&self, properties: &Properties, slots: Option<u32>) -> Result<Layout, Error> {
         let default = default_layout(properties);
         let area_bytes = self.area_bytes.unwrap_or(default.area_bytes);
+        // Threads that are no waves of the software device's claim none of its waves' slots (OWN-SLOT).
+        let others = if properties.kind == DeviceKind::Software { CONTEXT_SLOTS } else { 0 };
         let layout = Layout {
-            home_slots: slots.unwrap_or(default.home_slots),
+            home_slots: slots.unwrap_or(default.home_slots).saturating_add(others),
             area_bytes,
             large_area_bytes: area_bytes.max(default.large_area_bytes),
             ring_entries: self.ring_entries.map_or(default.ring_entries, RingEntries::all),
             ..default
         };
         let layout = layout.check()?;
-        check_home_slots(&self.name, properties, &layout)?;
+        check_home_slots(&self.name, properties, layout.home_slots - others)?;
         Ok(layout)
     }
 
@@ -435,8 +440,8 @@ impl ChannelMemory {
 }
 
 /// Refuses fewer home slots than waves on a device whose waves claim the slots of their numbers (OWN-SLOT).
-fn check_home_slots(name: &str, properties: &Properties, layout: &Layout) -> Result<(), Error> {
-    let (waves, slots) = (properties.resident_waves, layout.home_slots);
+fn check_home_slots(name: &str, properties: &Properties, slots: u32) -> Result<(), Error> {
+    let waves = properties.resident_waves;
     if properties.kind != DeviceKind::Software || waves <= slots {
         return Ok(());
     }

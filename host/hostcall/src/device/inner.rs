@@ -10,6 +10,7 @@ use super::owners::Owners;
 use super::reaper::ReaperThread;
 use super::words::{StreamWordTable, StreamWords};
 use hostcall_abi::launch::{ChannelParams, LaunchId};
+use hostcall_channel::SharedMemory;
 use hostcall_channel::device::Channel;
 use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{DeviceKind, Hooks, Memory, Properties, Running};
@@ -85,7 +86,9 @@ pub(crate) struct Inner {
     /// [`LaunchParams::channel`](hostcall_abi::launch::LaunchParams::channel).
     pub channel: Arc<dyn Memory>,
     /// The device's own memory of extra slots and large areas: states and bitmaps.
-    pub _extras: [Arc<dyn Memory>; 3],
+    pub extras: [Arc<dyn Memory>; 3],
+    /// What host and device share.
+    pub region: Arc<SharedMemory>,
     pub stream_words: Arc<StreamWordTable>,
     /// Who gave the device its launches, where somebody is told how they end.
     pub owners: Arc<Owners>,

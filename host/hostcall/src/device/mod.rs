@@ -8,6 +8,7 @@ mod buffer;
 mod builder;
 mod closure_table;
 mod closures;
+mod context;
 mod core;
 mod error;
 mod event;
@@ -42,6 +43,7 @@ pub use arguments::{Arguments, IntoArg, NoBuffer, RawArg};
 pub use buffer::{DeviceBuffer, PinnedBuffer};
 pub use builder::{DeviceBuilder, devices};
 pub use closures::{Hostcall, UntypedHostcall, WireType};
+pub use context::Context;
 pub use error::{
     BoundsError, CodeObjectError, Error, HostcallState, ImageError, LaunchFailure, LaunchRefused,
     NotContinuous, ProgramError,

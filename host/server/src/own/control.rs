@@ -197,6 +197,21 @@ impl Server {
         Ok(id)
     }
 
+    /// Begins a context, in whose name kernels call that others launch: see [`Launches::begin_context`]. It ends as a launch does.
+    ///
+    /// # Errors
+    /// When too many launches have not ended.
+    pub fn begin_context(&self, record: LaunchRecord) -> Result<LaunchId, TooManyLaunches> {
+        let traced = self.shared.trace.as_ref().map(|trace| (trace, record.kernel.clone()));
+        let id = self.shared.launches.begin_context(record)?;
+        if let Some((trace, name)) = traced {
+            trace.launch_began(id, &name, [0; 3]);
+        }
+        // They sleep for longer where there is nothing that could call.
+        self.attend();
+        Ok(id)
+    }
+
     /// Begins the launches of a list, which have ids in a row and end together: see [`Launches::begin_list`].
     pub fn begin_list(&self, records: &Arc<[LaunchRecord]>) -> Option<LaunchIds> {
         let (launches, are_only) = self.shared.launches.begin_list(records)?;
@@ -211,8 +226,9 @@ impl Server {
         Some(launches)
     }
 
-    /// Has the consumers and the watchdog look for calls, after a time in which no launch ran.
-    fn attend(&self) {
+    /// Has the consumers and the watchdog look for calls, after a time in which no launch ran, or before others launch what calls
+    /// in a context's name. They look for 50 us at least, and then go on with sleeps that grow.
+    pub fn attend(&self) {
         self.shared.call_attention();
         self.shared.engine.watchdog.look();
     }

@@ -79,6 +79,8 @@ struct Entry {
     id: LaunchId,
     record: LaunchRecord,
     cancelled: Option<CancelReason>,
+    /// It is a context: kernels that others launch call in its name, nobody here knows when.
+    is_context: bool,
 }
 
 /// What an index is for.
@@ -249,8 +251,10 @@ pub struct Launches {
     memory: Arc<SharedMemory>,
     words: Box<[AtomicU32]>,
     table: Mutex<Table>,
-    /// Launches that have begun and not ended. Changes under the table's lock.
+    /// Launches that have begun and not ended, without contexts. Changes under the table's lock.
     live: AtomicU32,
+    /// Contexts, the same way.
+    contexts: AtomicU32,
     /// Launches that have ended, ever. Changes under the table's lock, after they are not known any more.
     ended: AtomicU64,
 }
@@ -266,6 +270,7 @@ impl Launches {
             words: (0..LAUNCHES).map(|_| AtomicU32::new(0)).collect(),
             table: Mutex::default(),
             live: AtomicU32::new(0),
+            contexts: AtomicU32::new(0),
             ended: AtomicU64::new(0),
         }
     }
@@ -279,7 +284,31 @@ impl Launches {
     /// # Errors
     /// When too many have not ended.
     pub fn begin(&self, record: LaunchRecord) -> Result<(LaunchId, bool), TooManyLaunches> {
-        let mut table = self.table();
+        let table = &mut *self.table();
+        let id = self.enter(table, record, false)?;
+        let before = self.live.load(Ordering::Relaxed);
+        self.live.store(before + 1, Ordering::Release);
+        Ok((id, before == 0))
+    }
+
+    /// Begins a context: a launch that stands for all that others launch with it, of which nobody here knows when they run. It
+    /// is none of those that [`Launches::count`] counts, so that a launch besides is the only one still.
+    ///
+    /// # Errors
+    /// When too many launches have not ended.
+    pub fn begin_context(&self, record: LaunchRecord) -> Result<LaunchId, TooManyLaunches> {
+        let table = &mut *self.table();
+        let id = self.enter(table, record, true)?;
+        self.contexts.store(self.contexts.load(Ordering::Relaxed) + 1, Ordering::Release);
+        Ok(id)
+    }
+
+    fn enter(
+        &self,
+        table: &mut Table,
+        record: LaunchRecord,
+        is_context: bool,
+    ) -> Result<LaunchId, TooManyLaunches> {
         let fresh = table.entries.len() as u32;
         let index = if fresh < LAUNCHES && table.free.len() < RESTING {
             table.entries.push(IndexUse::Free);
@@ -293,11 +322,9 @@ impl Launches {
         let word = &self.words[index as usize];
         let generation = (word.load(Ordering::Relaxed) >> GENERATION) % LaunchId::LAST_GENERATION + 1;
         let id = LaunchId::new(index, generation);
-        table.entries[index as usize] = IndexUse::One(Entry { id, record, cancelled: None });
+        table.entries[index as usize] = IndexUse::One(Entry { id, record, cancelled: None, is_context });
         word.store(live(id), Ordering::Release);
-        let before = self.live.load(Ordering::Relaxed);
-        self.live.store(before + 1, Ordering::Release);
-        Ok((id, before == 0))
+        Ok(id)
     }
 
     /// Begins launches with ids in a row, one for each record, before their kernels start: they end together. Returns also
@@ -347,6 +374,7 @@ impl Launches {
         cancelled: &mut Vec<(LaunchId, CancelReason)>,
     ) -> bool {
         let (first, before) = (launches.first(), cancelled.len());
+        let mut count = &self.live;
         match table.entries.get_mut(first.index() as usize) {
             Some(place @ IndexUse::One(_)) => {
                 let IndexUse::One(entry) = &*place else { return false };
@@ -354,6 +382,9 @@ impl Launches {
                     return false;
                 }
                 cancelled.extend(entry.cancelled.map(|why| (first, why)));
+                if entry.is_context {
+                    count = &self.contexts;
+                }
                 *place = IndexUse::Ended;
             }
             Some(IndexUse::Span(number)) => {
@@ -369,7 +400,9 @@ impl Launches {
         for (id, _) in &cancelled[before..] {
             self.memory.region().set_cancelled(*id, false);
         }
-        self.note_ended(launches.count());
+        // Not known any more when they are counted as ended. The caller has the table's lock.
+        self.ended.store(self.ended.load(Ordering::Relaxed) + u64::from(launches.count()), Ordering::Release);
+        count.store(count.load(Ordering::Relaxed) - launches.count(), Ordering::Release);
         true
     }
 
@@ -405,12 +438,6 @@ impl Launches {
         matches!(self.table().get(id), Some((_, None)))
     }
 
-    /// Counts launches that are not known any more. The caller has the table's lock.
-    fn note_ended(&self, count: u32) {
-        self.ended.store(self.ended.load(Ordering::Relaxed) + u64::from(count), Ordering::Release);
-        self.live.store(self.live.load(Ordering::Relaxed) - count, Ordering::Release);
-    }
-
     /// Whether a launch has begun and not ended.
     #[inline]
     pub fn is_known(&self, id: LaunchId) -> bool {
@@ -428,9 +455,14 @@ impl Launches {
         self.table().get(id).map(|(record, _)| record.clone())
     }
 
-    /// Launches that have begun and not ended.
+    /// Launches that have begun and not ended, without contexts.
     pub fn count(&self) -> u32 {
         self.live.load(Ordering::SeqCst)
+    }
+
+    /// Contexts that have begun and not ended.
+    pub fn contexts(&self) -> u32 {
+        self.contexts.load(Ordering::SeqCst)
     }
 
     /// Launches that have ended, ever. Who sees a count sees that none of those in it is [known](Self::is_known) any more.
@@ -481,6 +513,23 @@ mod tests {
         assert!(!launches.is_live(LaunchId::NONE) && !launches.is_known(LaunchId::NONE));
         let indices: std::collections::HashSet<_> = seen.iter().map(|id| id.index()).collect();
         assert_eq!(indices.len(), RESTING);
+    }
+
+    /// A launch beside a context wakes the consumers as one that is alone does.
+    #[test]
+    fn a_context_is_no_launch_that_runs() {
+        let launches = launches();
+        let context = launches.begin_context(LaunchRecord::default()).unwrap();
+        assert!(launches.is_live(context) && launches.is_known(context));
+        assert_eq!((launches.count(), launches.contexts()), (0, 1));
+        let (launch, is_only) = launches.begin(LaunchRecord::default()).unwrap();
+        assert!(is_only);
+        assert_eq!(launches.cancel(context.into(), CancelReason::Asked), 1);
+        assert!(!launches.is_live(context) && launches.is_live(launch));
+        assert_eq!(launches.end_and_free(context), [(context, CancelReason::Asked)]);
+        assert_eq!((launches.count(), launches.contexts()), (1, 0));
+        launches.end_and_free(launch);
+        assert_eq!((launches.count(), launches.contexts()), (0, 0));
     }
 
     #[test]

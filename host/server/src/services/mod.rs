@@ -5,6 +5,7 @@ mod clock;
 mod environment;
 mod error;
 mod files;
+mod foreign;
 mod heap;
 mod lines;
 mod panics;
@@ -17,6 +18,7 @@ mod testing;
 
 pub use files::OpenFiles;
 pub(crate) use files::Permit;
+pub use foreign::{Checks, FailedCheck};
 pub use heap::{Heap, HeapUse};
 pub(crate) use heap::{HeapOwner, ProgramMemory};
 pub use hostcall_channel::{Block, FileMapper, HeapMemory, ProcessMemory};
@@ -56,6 +58,7 @@ pub struct Builtins {
     files: Arc<OpenFiles>,
     heap: Heap,
     reports: Reports,
+    checks: Arc<Checks>,
     environment: Arc<environment::ProgramEnvironment>,
 }
 
@@ -69,6 +72,7 @@ impl Builtins {
     /// The services, as a server registers them.
     pub fn services(&self) -> Vec<Handler> {
         let system = system::SystemReports { reports: self.reports.clone(), printer: self.printer.clone() };
+        let foreign = foreign::Foreign { stdio: self.stdio.clone(), checks: self.checks.clone() };
         let printing = system::Printing { service: System::serve(system), printer: self.printer.clone() };
         vec![
             Handler::inline(SharedHandler(self.printer.clone())),
@@ -82,6 +86,7 @@ impl Builtins {
                 .on(Threads::Builtins),
             Handler::blocking(device::Stdin::serve(SharedHandler(self.stdio.clone()))).on(Threads::Input),
             Handler::blocking(device::Stdout::serve(SharedHandler(self.stdio.clone()))).on(Threads::Output),
+            Handler::blocking(device::Foreign::serve(foreign)).on(Threads::Output),
         ]
     }
 
@@ -113,6 +118,11 @@ impl Builtins {
     /// Returns the heap, which tells what launches left in it.
     pub fn heap(&self) -> &Heap {
         &self.heap
+    }
+
+    /// Checks of kernels of other compilers that have failed.
+    pub fn checks(&self) -> &Checks {
+        &self.checks
     }
 
     /// Panics and exit codes: take a launch's when it has ended.
@@ -264,6 +274,7 @@ impl BuiltinsBuilder {
             files: Arc::new(files),
             heap,
             reports: Reports::default(),
+            checks: Arc::default(),
             environment: Arc::new(environment::ProgramEnvironment { arguments, variables }),
         })
     }

@@ -1,6 +1,7 @@
 //! Arguments of kernels of code objects.
 
 use crate::device::buffer::{Allocation, DeviceBuffer, PinnedBuffer, Wanted, bytes_of};
+use crate::device::context::Context;
 use crate::device::core::Core;
 use crate::device::error::{Error, LaunchRefused};
 use crate::device::raw::{Memory as RawMemory, RawChannel};
@@ -10,8 +11,9 @@ use hostcall_abi::raw::ForeignRawParams;
 use hostcall_device::Word;
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::Policy;
-use hostcall_seam::Pinned;
+use hostcall_seam::DeviceAddress;
 use smallvec::SmallVec;
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,9 +28,21 @@ pub struct KernelArgument {
 #[derive(Clone)]
 enum Memory {
     Nothing,
-    Buffer { allocation: Arc<Allocation>, access: Access, bytes: Range<usize> },
-    Pinned { core: Arc<Core>, memory: Arc<dyn Pinned> },
-    Raw { core: Arc<Core>, memory: Arc<RawMemory>, params: ForeignRawParams },
+    Buffer {
+        allocation: Arc<Allocation>,
+        access: Access,
+        bytes: Range<usize>,
+    },
+    /// Memory that kernels share with others.
+    Shared {
+        core: Arc<Core>,
+        memory: Arc<dyn Any + Send + Sync>,
+    },
+    Raw {
+        core: Arc<Core>,
+        memory: Arc<RawMemory>,
+        params: ForeignRawParams,
+    },
 }
 
 impl KernelArgument {
@@ -55,8 +69,19 @@ impl KernelArgument {
 
     /// The address of a pinned buffer's values, which host and kernels may access meanwhile.
     pub fn pinned<T: Word>(buffer: &PinnedBuffer<T>) -> Self {
-        let memory = Memory::Pinned { core: buffer.core.clone(), memory: buffer.memory.clone() };
-        Self { bytes: SmallVec::from_slice(&buffer.address().get().to_le_bytes()), memory }
+        Self::shared(buffer.address(), &buffer.core, Arc::new(buffer.memory.clone()))
+    }
+
+    /// The address of a context, from which the kernel calls the host by the functions of `hostcall_device.h`: its parameter is
+    /// a `uint64_t`.
+    pub fn context(context: &Context) -> Self {
+        let (core, memory) = context.reach();
+        Self::shared(context.address(), core, memory)
+    }
+
+    fn shared(address: DeviceAddress, core: &Arc<Core>, memory: Arc<dyn Any + Send + Sync>) -> Self {
+        let memory = Memory::Shared { core: core.clone(), memory };
+        Self { bytes: SmallVec::from_slice(&address.get().to_le_bytes()), memory }
     }
 
     /// A raw channel, to which the kernel writes by the functions of the header `hostcall_device.h` (in `bindings/c/include`): its
@@ -111,9 +136,9 @@ impl KernelArgument {
                 let (allocation, bytes) = (allocation.clone(), bytes.clone());
                 parts.wanted.push(Wanted { allocation, access: *access, bytes });
             }
-            Memory::Pinned { core, memory } => {
+            Memory::Shared { core, memory } => {
                 check(core)?;
-                parts.memory.push(Arc::new(memory.clone()));
+                parts.memory.push(memory.clone());
             }
             Memory::Raw { core, memory, params } => {
                 check(core)?;

@@ -13,7 +13,7 @@
 //!
 //! | situation | longest sleep |
 //! |---|---|
-//! | no launch runs | 1 s ([`DEEP_SLEEP`]) |
+//! | no launch runs, and there is no context | 1 s ([`DEEP_SLEEP`]) |
 //! | the device's wake-ups always arrive, from the second sleep on | 100 ms ([`LONG_SLEEP`]) |
 //! | no call or post for over 100 ms | 2.2 ms ([`LONGEST_QUIET_SLEEP`]) |
 //! | else | a 16th of the time since the last call or post, 5 us to 0.7 ms |
@@ -476,7 +476,7 @@ impl Endpoint for Consumer<'_> {
             && self.lines.is_empty()
             && self.rings.hot.is_empty()
             && self.flushing.is_empty());
-        if self.shared.launches.count() == 0 {
+        if self.shared.launches.count() == 0 && self.shared.launches.contexts() == 0 {
             DEEP_SLEEP
         } else if again && self.shared.reliable_hints && !expects_more {
             LONG_SLEEP

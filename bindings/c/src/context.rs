@@ -1,0 +1,78 @@
+//! Contexts, from which kernels call that others launch.
+
+use crate::device::hostcall_device;
+use crate::error::{Failure, c_text};
+use crate::functions::functions;
+use crate::handle::{Out, place, put};
+use hostcall::Context;
+use hostcall::services::FailedCheck;
+use std::collections::VecDeque;
+use std::ffi::{CString, c_char};
+use std::sync::{Mutex, PoisonError};
+
+/// A place from which kernels call that others launch, by the functions of hostcall_device.h. Any thread may use it; it is the
+/// caller's, who frees it: calls of its kernels end with HOSTCALL_CALL_CANCELLED from then on. A device that had contexts keeps
+/// its channel's memory until the process ends, since a kernel may still have the address.
+pub struct hostcall_context {
+    context: Context,
+    /// Checks that have failed and were not given yet.
+    failed: Mutex<VecDeque<FailedCheck>>,
+}
+
+/// A text of the library's. Any thread may use it; it is the caller's, who frees it.
+pub struct hostcall_text(CString);
+
+impl hostcall_context {
+    fn next_failed(&self) -> Result<Option<FailedCheck>, Failure> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed.is_empty() {
+            failed.extend(self.context.failed_checks()?);
+        }
+        Ok(failed.pop_front())
+    }
+}
+
+functions! {
+    /// Makes a context. `name` is what reports call its kernels.
+    make hostcall_context_new(device: &hostcall_device, name: &str) -> hostcall_context as context {
+        hostcall_context { context: device.device.context(name)?, failed: Mutex::default() }
+    }
+
+    /// Frees a context and sets the handle to NULL. NULL is let be.
+    free hostcall_context_free(context: hostcall_context) { drop(context) }
+
+    /// Returns the address that kernels take as an argument, or that is put into a variable of their module; 0 for NULL. It stays
+    /// the same.
+    ask hostcall_context_address(context: &hostcall_context) -> u64 { context.context.address().get() }
+
+    /// Says that kernels with the context come soon: whoever looks for calls does it without a pause for a while. Else the first
+    /// call after a long silence may wait for 2.2 ms on a GPU.
+    run hostcall_context_attend(context: &hostcall_context) { context.context.attend()? }
+
+    /// Waits until the posts have been handled of kernels with the context that have ended. The caller knows that they have: it
+    /// has waited for their stream.
+    run hostcall_context_flush(context: &hostcall_context) { context.context.flush()? }
+
+    /// Gives the next check that has failed in kernels with the context (hostcall_check), as a sentence with its file, line, block,
+    /// thread and count; each place comes once. `text` is NULL when there is none, which is no error; else it is the caller's, who
+    /// frees it by hostcall_text_free.
+    run hostcall_context_failed_check(context: &hostcall_context, text: Out<'_, hostcall_text>) {
+        let place = place::make(text, "text")?;
+        if let Some(check) = context.next_failed()? {
+            put(place, hostcall_text(c_text(&check.to_string())));
+        }
+    }
+
+    /// Returns a text's characters, which end with a zero byte; NULL for NULL. They are good until the text is freed.
+    ask hostcall_text_get(text: &hostcall_text) -> *const c_char { text.0.as_ptr() }
+
+    /// Frees a text and sets the handle to NULL. NULL is let be.
+    free hostcall_text_free(text: hostcall_text) { drop(text) }
+
+    /// Ends the calls of kernels with the context: those that wait, and all that come until it is renewed. A kernel that does not
+    /// call runs on.
+    run hostcall_context_cancel(context: &hostcall_context) { context.context.cancel()? }
+
+    /// Has calls answered again after hostcall_context_cancel.
+    run hostcall_context_renew(context: &hostcall_context) { context.context.renew()? }
+}

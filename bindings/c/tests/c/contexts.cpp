@@ -1,0 +1,152 @@
+/* A host whose kernels call from a context: `contexts DEVICE [CODE]`. Without code lanes are threads of this program. */
+extern "C" {
+#include "common.h"
+#include "context_service.h"
+}
+#include "context_kernels.h"
+
+#include <mutex>
+#include <string>
+#include <thread>
+#include <algorithm>
+#include <vector>
+
+struct kernel {
+    const char *name;
+    void (*of_thread)(uint64_t, uint64_t *, uint32_t, uint32_t);
+};
+#define KERNEL_OF(name) {#name, name}
+static const kernel AFFINE_KERNEL = KERNEL_OF(affine), HELD = KERNEL_OF(held), DIVERGE = KERNEL_OF(diverge), POSTS = KERNEL_OF(posts), BYTES = KERNEL_OF(bytes),
+                    STATUSES = KERNEL_OF(statuses), SAYS = KERNEL_OF(says), CANCELLED = KERNEL_OF(cancelled);
+
+static hostcall_device *device;
+static hostcall_stream *stream;
+static hostcall_rocm_code *code;
+static tally tally_of;
+static std::string printed;
+static std::mutex printing;
+static int answers;
+
+static void take(void *, int stream, const char *text, size_t len) {
+    std::lock_guard<std::mutex> lock(printing);
+    if (stream == 1)
+        printed.append(text, len);
+}
+
+/* Runs a kernel with so many lanes in blocks of `block`, and checks that each found nothing wrong. */
+static void run(const kernel &kernel, uint64_t context, uint32_t lanes, uint32_t block, uint32_t rounds) {
+    std::vector<uint64_t> out(lanes, ~UINT64_C(0));
+    if (code) {
+        hostcall_rocm_kernel *loaded;
+        hostcall_buffer *buffer;
+        works(hostcall_rocm_code_kernel(code, kernel.name, &loaded, &error));
+        works(hostcall_buffer_alloc(device, HOSTCALL_KIND_U64, lanes, &buffer, &error));
+        const hostcall_grid grid = {{(lanes + block - 1) / block, 1, 1}, {block, 1, 1}, 0};
+        hostcall_rocm_argument arguments[4] = {};
+        arguments[0].kind = arguments[2].kind = arguments[3].kind = HOSTCALL_ROCM_KIND_VALUE;
+        arguments[0].bytes = 8, arguments[0].value.bytes = &context;
+        arguments[1].kind = HOSTCALL_ROCM_KIND_BUFFER, arguments[1].value.buffer = buffer;
+        arguments[2].bytes = 4, arguments[2].value.bytes = &lanes;
+        arguments[3].bytes = 4, arguments[3].value.bytes = &rounds;
+        works(hostcall_rocm_kernel_launch(loaded, stream, &grid, arguments, 4, NULL, &error));
+        works(hostcall_stream_synchronize(stream, &error));
+        works(hostcall_buffer_read(buffer, out.data(), 8 * lanes, &error));
+        hostcall_buffer_free(&buffer);
+        hostcall_rocm_kernel_free(&loaded);
+    } else {
+        const uint32_t threads = 8;
+        std::vector<std::thread> all;
+        for (uint32_t thread = 0; thread < threads; thread++)
+            all.emplace_back([&, thread] {
+                for (lane_of_all = thread; lane_of_all < lanes; lane_of_all += threads)
+                    kernel.of_thread(context, out.data(), lanes, rounds);
+            });
+        for (auto &thread : all)
+            thread.join();
+    }
+    for (uint32_t lane = 0; lane < lanes; lane++)
+        if (out[lane] != 0) {
+            fprintf(stderr, "%s: lane %u of %u found %llx\n", kernel.name, lane, lanes, (unsigned long long)out[lane]);
+            exit(1);
+        }
+}
+
+int main(int argc, char **argv) {
+    hostcall_options *options;
+    hostcall_context *context, *other;
+    hostcall_statistics before, after;
+    const hostcall_service service = {methods, 5, serve, &tally_of, NULL, true}, slow = {slow_methods, 1, serve_slowly, &answers, NULL, false};
+    EXPECT(argc >= 2);
+    works(hostcall_options_new(argv[1], &options, &error));
+    works(hostcall_options_service(options, &service, &error));
+    works(hostcall_options_service(options, &slow, &error));
+    works(hostcall_options_output(options, take, NULL, NULL, &error));
+    works(hostcall_device_open(&options, &device, &error));
+    works(hostcall_stream_new(device, &stream, &error));
+    if (argc > 2)
+        works(hostcall_rocm_code_load(device, argv[2], HOSTCALL_ROCM_VERSION_STACKS, &code, &error));
+    works(hostcall_context_new(device, "kernels of others", &context, &error));
+    works(hostcall_context_new(device, "others", &other, &error));
+    const uint64_t at = hostcall_context_address(context);
+    EXPECT(at != 0 && at != hostcall_context_address(other) && hostcall_context_address(NULL) == 0);
+
+    for (uint32_t lanes : {1u, 7u, 32u, 64u, 65u, 777u, 1500u}) {
+        run(AFFINE_KERNEL, at, lanes, 128, 3);
+        run(HELD, at, lanes, 96, 7);
+        run(DIVERGE, at, lanes, 256, 2);
+        if (lanes <= 65)
+            run(BYTES, at, lanes, 128, 4);
+        /* Posts are counted, each once. */
+        works(hostcall_context_flush(context, &error));
+        works(hostcall_device_statistics(device, &before, &error));
+        const uint64_t posts = __atomic_load_n(&tally_of.posts, __ATOMIC_RELAXED);
+        run(POSTS, at, lanes, 64, 20);
+        works(hostcall_context_flush(context, &error));
+        works(hostcall_device_statistics(device, &after, &error));
+        EXPECT(after.posts - before.posts == 40 * lanes);
+        EXPECT(__atomic_load_n(&tally_of.posts, __ATOMIC_RELAXED) - posts == 40 * lanes);
+        EXPECT(after.refused_posts == 0 && after.garbage_posts == 0 && after.broken_slots == 0);
+    }
+    run(STATUSES, at, 70, 64, 1);
+    add(&answers);
+
+    /* Lines, and checks. */
+    run(SAYS, at, 100, 64, 2);
+    works(hostcall_device_flush(device, &error));
+    {
+        std::lock_guard<std::mutex> lock(printing);
+        EXPECT(printed.find("lane 17 of says:  8.50 -3% 10000000000\n") != std::string::npos);
+        EXPECT(std::count(printed.begin(), printed.end(), '\n') == 14);
+    }
+    hostcall_text *text;
+    works(hostcall_context_failed_check(context, &text, &error));
+    EXPECT(text && strstr(hostcall_text_get(text), "context_kernels.h:") && strstr(hostcall_text_get(text), "`lane % 10 != 3`"));
+    EXPECT(strstr(hostcall_text_get(text), "nor for 9 more"));
+    hostcall_text_free(&text);
+    works(hostcall_context_failed_check(context, &text, &error));
+    EXPECT(text == NULL && hostcall_text_get(NULL) == NULL);
+
+    /* Cancelled, and renewed; the other context is not. */
+    works(hostcall_context_cancel(context, &error));
+    run(CANCELLED, at, 200, 64, 3);
+    run(AFFINE_KERNEL, hostcall_context_address(other), 100, 64, 2);
+    works(hostcall_context_renew(context, &error));
+    run(AFFINE_KERNEL, at, 100, 64, 2);
+
+    /* What comes after the context. */
+    hostcall_context_free(&other);
+    EXPECT(other == NULL);
+    hostcall_context_free(&context);
+    run(CANCELLED, at, 100, 64, 2);
+    if (!code) {
+        hostcall_stream_free(&stream);
+        hostcall_device_free(&device);
+        run(CANCELLED, at, 100, 64, 2);
+    }
+    EXPECT(__atomic_load_n(&tally_of.malformed, __ATOMIC_RELAXED) == 0);
+    hostcall_rocm_code_free(&code);
+    hostcall_stream_free(&stream);
+    hostcall_device_free(&device);
+    printf("passed\n");
+    return 0;
+}

@@ -1,0 +1,2 @@
+/* The kernels of context_kernels.h for a GPU. */
+#include "context_kernels.h"

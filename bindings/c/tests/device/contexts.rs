@@ -1,0 +1,94 @@
+//! Calls and posts of kernels that others launch: the same kernels for threads of the host, the GPU in software, and NVIDIA's
+//! compilers.
+
+use crate::common::{self, run, source};
+use crate::{FLAGS, kernels, nvptx64, temporary};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// What clang needs in place of CUDA's and HIP's headers.
+const LANGUAGE: [&str; 4] = ["-std=c++17", "-nogpulib", "-include", "gpu.h"];
+
+const HIP: [&str; 6] =
+    ["-x", "hip", "--offload-arch=gfx942", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc"];
+
+fn compile(compiler: &[&str], name: &str) -> PathBuf {
+    let folder = source("tests/c").display().to_string();
+    kernels(&[compiler, &LANGUAGE, &["-I", &folder]].concat(), "tests/c/contexts.hip", name)
+}
+
+/// The host, whose threads are lanes too.
+static HOST: LazyLock<PathBuf> = LazyLock::new(|| {
+    let program = temporary("contexts");
+    let mut command = Command::new("c++");
+    command.args(["-std=c++17", "-g", "-O1", "-pthread"]).args(FLAGS).arg("-I").arg(source("include"));
+    command.arg(source("tests/c/contexts.cpp")).args(common::shared());
+    run(command.arg("-o").arg(&program));
+    program
+});
+
+#[test]
+fn threads_call_from_a_context() {
+    assert_eq!(run(Command::new(&*HOST).arg("cpu")), "passed\n");
+}
+
+#[test]
+fn kernels_in_hip_call_from_a_context() {
+    // What a compiler merges or moves, it does where it optimises.
+    for (level, name) in [("-O3", "contexts-3.co"), ("-O1", "contexts-1.co")] {
+        let code = compile(&[&HIP[..], &[level]].concat(), name);
+        assert_eq!(run(Command::new(&*HOST).arg("gfx942").arg(code)), "passed\n", "{level}");
+    }
+}
+
+#[test]
+fn clang_compiles_them_for_nvidia() {
+    let cuda = ["-x", "cuda", "--cuda-gpu-arch=sm_90", "--cuda-device-only", "--cuda-feature=+ptx78"];
+    let flags = ["-nocudainc", "-Wno-unknown-cuda-version", "-S"];
+    let ptx = compile(&[&cuda[..], &flags].concat(), "contexts.ptx");
+    let Some(mut ptxas) = nvptx64::ptxas() else { return };
+    run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&ptx));
+}
+
+/// The folder in which `.ci/install-device-toolchain` puts NVIDIA's compilers.
+fn nvidia() -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from).expect("there is a home");
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);
+    cache.join("hostcall/nvidia")
+}
+
+#[test]
+fn nvcc_compiles_them_for_gpu_and_host() {
+    for file in ["tests/c/contexts.hip", "examples/walk.hip"] {
+        let mut command = Command::new(nvidia().join("bin/nvcc"));
+        command.args(["-x", "cu", "-std=c++17", "-arch=sm_90", "-Werror", "all-warnings", "-c", "-I"]);
+        command.arg(source("include")).arg("-I").arg(source("tests/c")).arg(source(file));
+        run(command.arg("-o").arg(temporary("nvcc.o")));
+    }
+}
+
+/// NVRTC, by which CuPy and Numba compile: it has no headers but those that it is given.
+#[test]
+fn nvrtc_compiles_them() {
+    let mut command = Command::new("python3");
+    command.arg(source("tests/c/nvrtc.py")).arg(nvidia().join("lib"));
+    let text = |file: &str| source(file).display().to_string();
+    let files = ["tests/c/contexts.hip", "tests/c/context_kernels.h", "include/hostcall_device.h"];
+    assert_eq!(run(command.args(files.map(text))), "compiled\n");
+}
+
+/// C and C++ of other standards take the header too.
+#[test]
+fn compilers_of_the_host_take_the_header() {
+    for (compiler, language, standard) in [
+        ("cc", "c", "-std=gnu99"),
+        ("c++", "c++", "-std=c++11"),
+        ("clang-22", "c", "-std=c17"),
+        ("clang-22", "c++", "-std=c++20"),
+    ] {
+        let mut command = Command::new(compiler);
+        command.args(["-x", language, standard, "-O2", "-c", "-o"]).arg(Path::new("/dev/null")).args(FLAGS);
+        run(command.arg("-I").arg(source("include")).arg(source("tests/c/calls.c")));
+    }
+}

@@ -1,0 +1,82 @@
+//! What kernels that others launch find of a channel: one block of 64 bytes in memory of the device, whose address is all that
+//! such a kernel has to get.
+//!
+//! Code of others lies in caches and wheels for years, so this is a promise: a kernel that was compiled with an older header
+//! works with a newer host of the same [`MAJOR`], and one of another major version gets a status and touches nothing else. What
+//! belongs to it: this block, [`HomeSlotWords`](crate::layout::HomeSlotWords) with
+//! [`SlotPlaces`](crate::layout::SlotPlaces), and the words of [`crate::word`] and [`crate::status`].
+
+use crate::launch::LaunchId;
+
+/// First four bytes of a context.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"hctx");
+
+/// Changes when code that was compiled before cannot work any more.
+pub const MAJOR: u16 = 1;
+
+/// Goes up when something is added that older code need not know.
+pub const MINOR: u16 = 0;
+
+/// A context as kernels find it. Addresses are the device's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct ContextParams {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`MAJOR`].
+    pub major: u16,
+    /// [`MINOR`].
+    pub minor: u16,
+    /// The channel's shared memory.
+    pub region: u64,
+    /// A [`HomeSlotWords`](crate::layout::HomeSlotWords) for each of `home_slots` slots, which waves claim.
+    pub homes: u64,
+    /// How many these are.
+    pub home_slots: u32,
+    /// Lanes of a wave.
+    pub lanes: u32,
+    /// The launch whose calls the kernels' are: the context's. The host changes it when the context is renewed.
+    pub launch: LaunchId,
+    /// Zero.
+    pub reserved: u32,
+    /// The channel's [`crate::launch::ChannelParams`].
+    pub channel: u64,
+    /// On the software device a function of one argument that wakes the server, and its argument; else 0.
+    pub wake: [u64; 2],
+}
+
+/// Bytes of a [`ContextParams`].
+pub const CONTEXT_BYTES: usize = size_of::<ContextParams>();
+
+const _: () = assert!(CONTEXT_BYTES == 64);
+const _: () = assert!(core::mem::offset_of!(ContextParams, launch) == LAUNCH_AT);
+
+/// Where [`ContextParams::launch`] lies, in bytes.
+pub const LAUNCH_AT: usize = 32;
+
+impl ContextParams {
+    /// The context as it lies in memory of a device: little-endian.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    pub fn to_bytes(&self) -> [u8; CONTEXT_BYTES] {
+        let Self { magic, major, minor, region, homes, home_slots, lanes, launch, reserved, channel, wake } =
+            *self;
+        let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let version = u32::from(major) | u32::from(minor) << 16;
+        let [wake, argument] = wake;
+        let words = [
+            halves(magic, version),
+            region,
+            homes,
+            halves(home_slots, lanes),
+            halves(launch.to_bits(), reserved),
+            channel,
+            wake,
+            argument,
+        ];
+        let mut bytes = [0; CONTEXT_BYTES];
+        for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+        bytes
+    }
+}

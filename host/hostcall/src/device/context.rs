@@ -1,0 +1,239 @@
+//! Contexts: what kernels get that others launch, so that they can call, post and print.
+//!
+//! A framework's kernel gets one argument more, the address of a block of 64 bytes in memory of the device
+//! ([`hostcall_abi::context`]). Nothing is done for its launch: it may run in any stream of the process, and in replays of a
+//! captured graph. Its calls are those of the context's *launch*, which begins with the context and ends with it, and which no
+//! other launch notices. Nobody tells hostcall when such kernels run: [`Context::attend`] says that some come soon,
+//! [`Context::flush`] that some have ended.
+//!
+//! Kernels may come after the context, and after its device: the block and the channel are kept until the process ends. They
+//! find an unknown launch or a channel that nobody serves, and their calls end with
+//! [`CallError::Cancelled`](hostcall_device::CallError::Cancelled).
+#![allow(unsafe_code, reason = "kernels reach the block by its address")]
+
+use super::core::Core;
+use super::error::{Error, LaunchRefused};
+use super::inner::{Device, Inner};
+use hostcall_abi::context::{CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MINOR};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES};
+use hostcall_channel::SharedMemory;
+use hostcall_seam::{DeviceAddress, DeviceKind, Memory};
+use hostcall_server::services::FailedCheck;
+use hostcall_server::{CancelReason, LaunchRecord, Server};
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Slots of the software device that threads of other runtimes claim: its own waves have those of their numbers (OWN-SLOT).
+pub(super) const CONTEXT_SLOTS: u32 = 64;
+
+/// What kernels that others launch reach. `reach` has a reference for as long as such kernels may come.
+struct Reach {
+    block: Arc<dyn Memory>,
+    _channel: Arc<dyn Memory>,
+    _extras: [Arc<dyn Memory>; 3],
+    _region: Arc<SharedMemory>,
+}
+
+/// In the process's name: what kernels may reach although nobody here has it any more.
+static KEPT: Mutex<Vec<Arc<Reach>>> = Mutex::new(Vec::new());
+
+/// A place from which kernels call that others launch: those of CUDA's runtime, PyTorch, Triton, CuPy or HIP, and threads of C on
+/// the device `cpu`. Such a kernel takes [its address](Context::address) and goes by the functions of `hostcall_device.h`.
+///
+/// Dropping it ends the calls of its kernels with `Cancelled`, now and later; their launches go on. A device that had contexts
+/// keeps its channel (64 MiB on an H200) until the process ends, since nobody knows whether a captured graph still has the
+/// address.
+///
+/// ```
+/// use hostcall::Device;
+///
+/// let device = Device::open("cpu")?;
+/// let context = device.context("training step")?;
+/// // An argument of a kernel that a framework launches.
+/// let argument: u64 = context.address().get();
+/// assert_ne!(argument, 0);
+/// # Ok::<(), hostcall::Error>(())
+/// ```
+pub struct Context {
+    core: Arc<Core>,
+    device: Weak<Inner>,
+    name: Arc<str>,
+    reach: Arc<Reach>,
+    launch: Mutex<LaunchId>,
+}
+
+impl Device {
+    /// Makes a context, from which kernels call that others launch. `name` is what reports call them.
+    ///
+    /// # Errors
+    /// When there is no memory, too many launches have not ended, or the device was closed.
+    pub fn context(&self, name: &str) -> Result<Context, Error> {
+        let inner = &self.inner;
+        inner.core.check_open()?;
+        let (backend, params) = (&inner.core.backend, &inner.channel_params);
+        let layout = params.sizes.layout;
+        let (first, wake) = match backend.properties().kind {
+            DeviceKind::Software => (layout.home_slots - CONTEXT_SLOTS, wake_up(&inner.server)),
+            _ => (0, [0; 2]),
+        };
+        let block = backend.allocate(CONTEXT_BYTES)?;
+        let name: Arc<str> = name.into();
+        let launch = begin(&inner.server, &name)?;
+        let written = ContextParams {
+            magic: MAGIC,
+            major: MAJOR,
+            minor: MINOR,
+            region: params.region,
+            homes: params.homes + u64::from(first) * HOME_SLOT_BYTES as u64,
+            home_slots: layout.home_slots - first,
+            lanes: layout.lanes,
+            launch,
+            reserved: 0,
+            channel: inner.channel.address().get(),
+            wake,
+        };
+        // SAFETY: the memory is new, and as long.
+        if let Err(error) = unsafe { backend.write_now(block.address(), &written.to_bytes()) } {
+            inner.server.end(launch);
+            return Err(error.into());
+        }
+        let reach = Arc::new(Reach {
+            block,
+            _channel: inner.channel.clone(),
+            _extras: inner.extras.clone(),
+            _region: inner.region.clone(),
+        });
+        let core = inner.core.clone();
+        Ok(Context { core, device: Arc::downgrade(inner), name, reach, launch: Mutex::new(launch) })
+    }
+}
+
+fn begin(server: &Server, name: &Arc<str>) -> Result<LaunchId, Error> {
+    let record = LaunchRecord { kernel: name.clone(), workgroups: [0; 3] };
+    let limit = LAUNCHES as usize;
+    Ok(server.begin_context(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?)
+}
+
+/// Wakes the server whose weak reference lies there.
+///
+/// # Safety
+/// `server` is what [`wake_up`] gave.
+unsafe extern "C" fn wake(server: *const Weak<Server>) {
+    // SAFETY: the caller's promise; the reference is never dropped.
+    if let Some(server) = unsafe { &*server }.upgrade() {
+        server.wake();
+    }
+}
+
+/// Returns a function that wakes the server, and its argument, for code that may call it at any time until the process ends.
+fn wake_up(server: &Arc<Server>) -> [u64; 2] {
+    let server = Box::leak(Box::new(Arc::downgrade(server)));
+    [wake as *const () as u64, std::ptr::from_ref(server) as u64]
+}
+
+impl Context {
+    /// Returns the address that kernels take, as a 64-bit argument or in a variable of their module. It stays the same.
+    pub fn address(&self) -> DeviceAddress {
+        self.reach.block.address()
+    }
+
+    /// Returns the device, and what keeps the memory that the address leads to.
+    pub(super) fn reach(&self) -> (&Arc<Core>, Arc<dyn Any + Send + Sync>) {
+        (&self.core, self.reach.clone())
+    }
+
+    fn launch(&self) -> MutexGuard<'_, LaunchId> {
+        self.launch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn device(&self) -> Result<Arc<Inner>, Error> {
+        self.device.upgrade().filter(|device| device.core.check_open().is_ok()).ok_or(Error::Closed)
+    }
+
+    /// Says that kernels with the context come soon: whoever looks for calls does it without a pause for a while. Else the first
+    /// call after a long silence may wait for 2.2 ms. On the device `cpu` it does nothing that calls do not do.
+    ///
+    /// # Errors
+    /// When the device was closed.
+    pub fn attend(&self) -> Result<(), Error> {
+        self.device()?.server.attend();
+        Ok(())
+    }
+
+    /// Waits until the posts and prints have been handled of kernels with the context that have ended. The caller knows that they
+    /// have: it has waited for their stream.
+    ///
+    /// # Errors
+    /// When the device was closed.
+    pub fn flush(&self) -> Result<(), Error> {
+        let launch = *self.launch();
+        let server = self.device()?.server.clone();
+        server.begin_flush(vec![launch]).wait();
+        server.wait_for_posts(launch.into());
+        Ok(())
+    }
+
+    /// Takes what was told of checks that have failed (`hostcall_check`) in kernels with the context, since it was made or renewed:
+    /// each place once, with how many threads found it. A line on the standard error has said so too.
+    ///
+    /// # Errors
+    /// When the device was closed.
+    pub fn failed_checks(&self) -> Result<Vec<FailedCheck>, Error> {
+        Ok(self.device()?.builtins.checks().take(*self.launch()))
+    }
+
+    /// Ends the calls of kernels with the context with `Cancelled`: those that wait, and all that come until it is
+    /// [renewed](Context::renew). A kernel that does not call runs on.
+    ///
+    /// # Errors
+    /// When the device was closed.
+    pub fn cancel(&self) -> Result<(), Error> {
+        let launch = *self.launch();
+        self.device()?.server.cancel(launch, CancelReason::Asked);
+        Ok(())
+    }
+
+    /// Has calls answered again after [`Context::cancel`], or after a failure that ended them. Calls of kernels that run
+    /// meanwhile may still be cancelled.
+    ///
+    /// # Errors
+    /// When the device was closed or fails, or too many launches have not ended.
+    pub fn renew(&self) -> Result<(), Error> {
+        let device = self.device()?;
+        let mut launch = self.launch();
+        let next = begin(&device.server, &self.name)?;
+        let at = self.address().offset(LAUNCH_AT as u64);
+        // SAFETY: the block lies there, and kernels access the word atomically.
+        let stored =
+            unsafe { device.core.backend.store_words(at, &u64::from(next.to_bits()).to_le_bytes(), 8) };
+        let over = match stored {
+            Ok(()) => std::mem::replace(&mut *launch, next),
+            Err(_) => next,
+        };
+        device.server.end(over);
+        device.builtins.checks().take(over);
+        Ok(stored?)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(self.reach.clone());
+        if let Some(device) = self.device.upgrade() {
+            let launch = *self.launch();
+            device.server.end(launch);
+            device.builtins.checks().take(launch);
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("name", &self.name)
+            .field("address", &self.address())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,12 @@
+use hostcall_abi::service::number;
+use hostcall_macros::service;
+
+/// What kernels print and check that other compilers made, by `hostcall_device.h`.
+#[service(number = number::FOREIGN, internal)]
+pub trait Foreign {
+    /// Prints to stream 1 (stdout) or 2 (stderr) what a format of C's makes of its arguments: a word for each, or of a text its
+    /// bytes in whole words, which a zero byte ends. Returns how many bytes that is.
+    fn print(stream: u32, format: &[u8], arguments: &[u8]) -> u64;
+    /// Tells of a check that has failed at a line of a file: of a thread (x, y, z) of a block.
+    fn check_failed(line: u32, block: [u32; 3], thread: [u32; 3], file: &[u8], condition: &[u8]);
+}
