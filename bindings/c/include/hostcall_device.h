@@ -882,21 +882,29 @@ HOSTCALL_FUNCTION uint32_t hostcall_place_(void) {
 #define HOSTCALL_WHOLE_ UINT64_C(0xffffffff)
 
 /*
- * The lanes that call together: the whole wave, if all of it comes here for the same, or the calling lane alone. Parts of a wave
- * could call together by operations that name their lanes. But ptxas has parts that run the same code meet where it likes, and
- * such operations then take one part's lanes for all (seen with 12.9 and 13.0): lanes wait for ever.
+ * Of lanes that are left, those that call next: the whole wave, if all of it comes here for the same, or one lane. Parts of a
+ * wave could call together by operations that name their lanes. But ptxas has parts that run the same code meet where it
+ * likes, and such operations then take one part's lanes for all (seen with 12.9 and 13.0): lanes wait for ever.
  */
-HOSTCALL_FUNCTION uint64_t hostcall_together_(uint64_t site) {
-    if (hostcall_lanes_() != HOSTCALL_WHOLE_)
-        return UINT64_C(1) << hostcall_lane_();
+HOSTCALL_FUNCTION uint64_t hostcall_next_(uint64_t left, uint64_t context, uint64_t method, uint32_t sizes) {
+    if (left != HOSTCALL_WHOLE_)
+        return left & (0 - left);
 #if defined(__NVPTX__)
-    int first = __nvvm_shfl_sync_idx_i32(0xffffffff, (int)((uint32_t)site ^ (uint32_t)(site >> 32)), 0, 31);
-    int is_same = __nvvm_vote_all_sync(0xffffffff, first == (int)((uint32_t)site ^ (uint32_t)(site >> 32)));
+#define HOSTCALL_OF_FIRST_(word) ((uint32_t)__nvvm_shfl_sync_idx_i32(0xffffffff, (int)(uint32_t)(word), 0, 31))
+    /* No shuffle stands behind a condition. */
+    int is_same = HOSTCALL_OF_FIRST_(context) == (uint32_t)context;
+    is_same &= HOSTCALL_OF_FIRST_(context >> 32) == (uint32_t)(context >> 32);
+    is_same &= HOSTCALL_OF_FIRST_(method) == (uint32_t)method;
+    is_same &= HOSTCALL_OF_FIRST_(method >> 32) == (uint32_t)(method >> 32);
+    is_same &= HOSTCALL_OF_FIRST_(sizes) == sizes;
+    is_same = __nvvm_vote_all_sync(0xffffffff, is_same);
 #else
-    uint64_t first = __shfl_sync(0xffffffffu, (unsigned long long)site, 0);
-    int is_same = __all_sync(0xffffffffu, first == site);
+    uint64_t first_context = __shfl_sync(0xffffffffu, (unsigned long long)context, 0);
+    uint64_t first_method = __shfl_sync(0xffffffffu, (unsigned long long)method, 0);
+    uint32_t first_sizes = __shfl_sync(0xffffffffu, sizes, 0);
+    int is_same = __all_sync(0xffffffffu, first_context == context && first_method == method && first_sizes == sizes);
 #endif
-    return is_same ? HOSTCALL_WHOLE_ : UINT64_C(1) << hostcall_lane_();
+    return is_same ? HOSTCALL_WHOLE_ : 1;
 }
 
 /* Whether it is so for all of these lanes. */
@@ -990,18 +998,13 @@ HOSTCALL_FUNCTION uint32_t hostcall_place_(void) {
     return hostcall_workgroup_(0) * 16 + hostcall_wave_(0);
 }
 
-/* The lanes that come here together for the same. */
-HOSTCALL_FUNCTION uint64_t hostcall_together_(uint64_t site) {
-    uint64_t alike = 0, left = hostcall_lanes_();
-    /* Each pass knows the first lane's, until it is the calling one's. */
-    while (left != 0) {
-        uint64_t other = hostcall_of_lane_(left, site, (uint32_t)__builtin_ctzll(left));
-        uint64_t those = __builtin_amdgcn_ballot_w64(site == other);
-        if (site == other)
-            alike = those & left;
-        left &= ~those;
-    }
-    return alike;
+/* Of lanes that are left, those that call next: all that come here for the same as the first of them. */
+HOSTCALL_FUNCTION uint64_t hostcall_next_(uint64_t left, uint64_t context, uint64_t method, uint32_t sizes) {
+    const uint32_t first = (uint32_t)__builtin_ctzll(left);
+    uint64_t differs = context ^ hostcall_of_lane_(left, context, first);
+    differs |= method ^ hostcall_of_lane_(left, method, first);
+    differs |= sizes ^ (uint32_t)hostcall_of_lane_(left, sizes, first);
+    return __builtin_amdgcn_ballot_w64(differs == 0) & left;
 }
 
 HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
@@ -1066,9 +1069,9 @@ HOSTCALL_FUNCTION uint32_t hostcall_place_(void) {
     return (uint32_t)((uintptr_t)&here >> 14);
 }
 
-HOSTCALL_FUNCTION uint64_t hostcall_together_(uint64_t site) {
-    (void)site;
-    return 1;
+HOSTCALL_FUNCTION uint64_t hostcall_next_(uint64_t left, uint64_t context, uint64_t method, uint32_t sizes) {
+    (void)context, (void)method, (void)sizes;
+    return left;
 }
 
 HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
@@ -1491,7 +1494,9 @@ HOSTCALL_FUNCTION int hostcall_put_posts_of_(struct hostcall_scope *scope, const
                 }
             }
         }
-        scope->tail = tail = (uint32_t)hostcall_of_lane_(lanes, tail, hostcall_first_(lanes));
+        if (!is_alone)
+            tail = (uint32_t)hostcall_of_lane_(lanes, tail, hostcall_first_(lanes));
+        scope->tail = tail;
         /* The host has read an entry before it said so. */
         hostcall_fence_();
         if (ring - (position - tail) < needed)
@@ -1551,53 +1556,70 @@ HOSTCALL_FUNCTION void hostcall_announce_now_and_then_(struct hostcall_scope *sc
  * 0 for as long as it takes.
  */
 HOSTCALL_FUNCTION uint64_t hostcall_call_words(uint64_t context, uint64_t method, const uint64_t *arguments,
-                                         uint32_t argument_words, uint64_t *results, uint32_t result_words,
-                                         uint32_t timeout_us) {
-    const uint64_t site = context ^ method << 8 ^ (uint64_t)argument_words << 4 ^ result_words;
-    const uint64_t lanes = hostcall_together_(site);
-    const uint32_t rank = hostcall_rank_(lanes);
-    struct hostcall_scope scope;
-    uint64_t status = hostcall_claim_(&scope, context, lanes, rank);
-    if (status == HOSTCALL_CALL_OK) {
-        status = hostcall_exchange_words_(&scope, method, 0, arguments, argument_words, results, result_words, timeout_us);
-        if (rank == 0 && !(scope.state & HOSTCALL_STATE_LOST_))
-            hostcall_release_slot_(&scope);
+                                               uint32_t argument_words, uint64_t *results, uint32_t result_words,
+                                               uint32_t timeout_us) {
+    uint64_t status = HOSTCALL_CALL_CANCELLED;
+    /* Those that come for the same claim, call and give back before the next do: no lane that has a slot waits for one that wants
+     * one, and no way leads out of the loop, where compilers would let them meet. */
+    for (uint64_t left = hostcall_lanes_(); left != 0;) {
+        const uint64_t lanes = hostcall_next_(left, context, method, argument_words << 8 | result_words);
+        if (lanes >> hostcall_lane_() & 1) {
+            const uint32_t rank = hostcall_rank_(lanes);
+            struct hostcall_scope scope;
+            status = hostcall_claim_(&scope, context, lanes, rank);
+            if (status == HOSTCALL_CALL_OK) {
+                status = hostcall_exchange_words_(&scope, method, 0, arguments, argument_words, results, result_words, timeout_us);
+                if (rank == 0 && !(scope.state & HOSTCALL_STATE_LOST_))
+                    hostcall_release_slot_(&scope);
+            }
+        }
+        left &= ~lanes;
     }
     return status;
 }
 
 /*
  * Posts 0 to 5 words to a method of a service: nobody waits for it, and nothing tells whether a handler has it. Waits only for
- * room, while the host handles posts more slowly than they come. Returns whether the post was accepted.
+ * room, while the host handles posts more slowly than they come. Returns whether the post lies in the ring of its slot.
  */
 HOSTCALL_FUNCTION int hostcall_post_words(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count_of_words) {
-    const uint64_t lanes = hostcall_together_(context ^ method << 8 ^ count_of_words);
-    const uint32_t rank = hostcall_rank_(lanes);
-    struct hostcall_scope scope;
     int is_posted = 0;
-    if (hostcall_claim_(&scope, context, lanes, rank) == HOSTCALL_CALL_OK) {
-        is_posted = hostcall_put_posts_(&scope, method, words, count_of_words);
-        /* What all have stored comes before the word by which another gets the slot. */
-        hostcall_meet_all_(lanes);
-        if (rank == 0)
-            hostcall_release_slot_(&scope);
-        hostcall_wake_(scope.context, scope.region);
+    for (uint64_t left = hostcall_lanes_(); left != 0;) {
+        const uint64_t lanes = hostcall_next_(left, context, method, count_of_words);
+        if (lanes >> hostcall_lane_() & 1) {
+            const uint32_t rank = hostcall_rank_(lanes);
+            struct hostcall_scope scope;
+            if (hostcall_claim_(&scope, context, lanes, rank) == HOSTCALL_CALL_OK) {
+                is_posted = hostcall_put_posts_(&scope, method, words, count_of_words);
+                /* What all have stored comes before the word by which another gets the slot. */
+                hostcall_meet_all_(lanes);
+                if (rank == 0)
+                    hostcall_release_slot_(&scope);
+                hostcall_wake_(scope.context, scope.region);
+            }
+        }
+        left &= ~lanes;
     }
     return is_posted;
 }
 
 /*
- * Holds a slot for the lanes that come here together, until the first of them calls hostcall_scope_end. It spares calls and
- * posts of these lanes the claim. Lanes of it that call with fewer others, or a scope that found no context, claim for
- * themselves as hostcall_call_words does. A lane that ends without hostcall_scope_end keeps the slot from others for good.
+ * Holds a slot for the lanes that come here together (on NVIDIA: for a whole wave, or for the only lane that comes), until the
+ * first of them calls hostcall_scope_end. It spares calls and posts of these lanes the claim. Where no slot is held, and where a
+ * lane calls without all of the others, hostcall_scope_ functions claim for each call as hostcall_call_words does.
+ *
+ * A device has a slot for each wave: a wave holds one scope at a time, and calls in it by nothing but hostcall_scope_ functions,
+ * or waves that hold slots wait for each other's. A lane that ends without hostcall_scope_end keeps the slot from others for good.
  */
 HOSTCALL_FUNCTION void hostcall_scope_begin(struct hostcall_scope *scope, uint64_t context) {
-    const uint64_t lanes = hostcall_together_(context);
-    if (hostcall_claim_(scope, context, lanes, hostcall_rank_(lanes)) != HOSTCALL_CALL_OK) {
-        scope->context = context;
+    const uint64_t here = hostcall_lanes_(), lanes = hostcall_next_(here, context, 0, 0);
+    scope->lanes = 0;
+    scope->state = HOSTCALL_STATE_LOST_;
+    if (lanes == here && hostcall_claim_(scope, context, lanes, hostcall_rank_(lanes)) != HOSTCALL_CALL_OK) {
         scope->lanes = 0;
         scope->state = HOSTCALL_STATE_LOST_;
     }
+    scope->context = context;
 }
 
 HOSTCALL_FUNCTION void hostcall_scope_end(struct hostcall_scope *scope) {
@@ -1609,16 +1631,18 @@ HOSTCALL_FUNCTION void hostcall_scope_end(struct hostcall_scope *scope) {
     scope->state = HOSTCALL_STATE_LOST_;
 }
 
-/* Whether all lanes that hold the slot, and no others, come here for the same. */
-HOSTCALL_FUNCTION int hostcall_is_held_(const struct hostcall_scope *scope, uint64_t site) {
-    return !(scope->state & HOSTCALL_STATE_LOST_) && hostcall_together_(site ^ scope->home) == scope->lanes;
+/* Whether all lanes that hold the slot, and no others, come here for the same; one lane that holds it always does. */
+HOSTCALL_FUNCTION int hostcall_is_held_(const struct hostcall_scope *scope, uint64_t method, uint32_t sizes) {
+    if (scope->state & HOSTCALL_STATE_LOST_)
+        return 0;
+    return hostcall_is_alone_(scope->lanes) || hostcall_next_(hostcall_lanes_(), scope->home, method, sizes) == scope->lanes;
 }
 
 /* As hostcall_call_words. It comes after the posts of the scope. */
 HOSTCALL_FUNCTION uint64_t hostcall_scope_call_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *arguments,
                                                uint32_t argument_words, uint64_t *results, uint32_t result_words,
                                                uint32_t timeout_us) {
-    if (!hostcall_is_held_(scope, method << 8 ^ (uint64_t)argument_words << 4 ^ result_words))
+    if (!hostcall_is_held_(scope, method, argument_words << 8 | result_words))
         return hostcall_call_words(scope->context, method, arguments, argument_words, results, result_words, timeout_us);
     return hostcall_exchange_words_(scope, method, 0, arguments, argument_words, results, result_words, timeout_us);
 }
@@ -1626,7 +1650,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_scope_call_words(struct hostcall_scope *scop
 /* As hostcall_post_words. Posts of a scope come in their order. */
 HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *words,
                                           uint32_t count_of_words) {
-    if (!hostcall_is_held_(scope, method << 8 ^ count_of_words))
+    if (!hostcall_is_held_(scope, method, count_of_words))
         return hostcall_post_words(scope->context, method, words, count_of_words);
     if (!hostcall_put_posts_(scope, method, words, count_of_words))
         return 0;
@@ -1740,7 +1764,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_bytes_(struct hostcall_scope *scope
             hostcall_store_(area + at, hostcall_message_word_(call, from + at));
         words[0] = piece | (uint64_t)(from == 0) << 63;
         words[1] = total;
-        words[2] = (uint64_t)call->argument_words << 48 | call->capacity;
+        words[2] = (uint64_t)call->argument_words << 48 | (call->capacity >> 48 != 0 ? (UINT64_C(1) << 48) - 1 : call->capacity);
         words[3] = call->argument_words == 1 || call->argument_words == 2 ? call->arguments[0] : 0;
         words[4] = call->argument_words == 2 ? call->arguments[1] : 0;
         hostcall_release_();
@@ -1756,35 +1780,27 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_bytes_(struct hostcall_scope *scope
     return status;
 }
 
-/*
- * Calls a method with bytes, and takes bytes as its reply: as hostcall_call_words, with what stands in `call`. Lanes that come
- * together call together where their messages are short (64 bytes each, of a whole wave), and else one after the other. A
- * handler is refused a reply that is longer than `capacity`.
- */
-HOSTCALL_LONG_FUNCTION uint64_t hostcall_call_bytes(uint64_t context, uint64_t method, struct hostcall_bytes *call,
-                                                    uint32_t timeout_us) {
-    const uint64_t site = context ^ method << 8 ^ (uint64_t)call->argument_words << 4 ^ call->result_words;
-    const uint64_t lanes = hostcall_together_(site);
+/* The call with bytes of lanes that come for the same. */
+HOSTCALL_FUNCTION uint64_t hostcall_call_bytes_of_(uint64_t lanes, uint64_t context, uint64_t method, struct hostcall_bytes *call,
+                                                   uint32_t timeout_us) {
     const uint32_t rank = hostcall_rank_(lanes), lane = hostcall_lane_();
     struct hostcall_scope scope;
-    call->filled = 0;
     uint64_t status = hostcall_claim_(&scope, context, lanes, rank);
     if (status != HOSTCALL_CALL_OK)
         return status;
     const uint64_t least = call->capacity < HOSTCALL_LEAST_SHARE_ ? call->capacity : HOSTCALL_LEAST_SHARE_;
-    const uint64_t message = hostcall_words_end_(call) + hostcall_message_bytes_(call), reply = hostcall_reply_at_(call->result_words) + least;
+    const uint64_t message = hostcall_words_end_(call) + hostcall_message_bytes_(call);
+    const uint64_t reply = hostcall_reply_at_(call->result_words) + least;
     uint64_t share = hostcall_slot_(&scope, HOSTCALL_AREA_BYTES_);
     for (uint32_t count = 1; count < hostcall_ones_(lanes); count *= 2)
         share /= 2;
-    const uint32_t fits = message <= share && reply <= share;
-    if (hostcall_all_(lanes, (int)fits) || (lanes & (lanes - 1)) == 0) {
+    if (hostcall_is_alone_(lanes) || hostcall_all_(lanes, message <= share && reply <= share)) {
         status = hostcall_exchange_bytes_(&scope, method, call, timeout_us);
     } else {
         for (uint64_t left = lanes; left != 0; left &= left - 1) {
-            const uint64_t turn = left & (0 - left);
             const uint32_t of = hostcall_first_(left);
             if (lane == of && !(scope.state & HOSTCALL_STATE_LOST_)) {
-                scope.lanes = turn;
+                scope.lanes = left & (0 - left);
                 status = hostcall_exchange_bytes_(&scope, method, call, timeout_us);
             } else if (lane == of) {
                 status = HOSTCALL_CALL_CANCELLED;
@@ -1801,10 +1817,28 @@ HOSTCALL_LONG_FUNCTION uint64_t hostcall_call_bytes(uint64_t context, uint64_t m
 }
 
 /*
+ * Calls a method with bytes, and takes bytes as its reply: as hostcall_call_words, with what stands in `call`. Lanes that come
+ * together call together where their messages are short (64 bytes each, of a whole wave), and else one after the other. A
+ * handler is refused a reply that is longer than `capacity`.
+ */
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_call_bytes(uint64_t context, uint64_t method, struct hostcall_bytes *call,
+                                                    uint32_t timeout_us) {
+    uint64_t status = HOSTCALL_CALL_CANCELLED;
+    call->filled = 0;
+    for (uint64_t left = hostcall_lanes_(); left != 0;) {
+        const uint64_t lanes = hostcall_next_(left, context, method, call->argument_words << 8 | call->result_words);
+        if (lanes >> hostcall_lane_() & 1)
+            status = hostcall_call_bytes_of_(lanes, context, method, call, timeout_us);
+        left &= ~lanes;
+    }
+    return status;
+}
+
+/*
  * Lines and checks.
  */
 
-/* Most bytes of a line's arguments: a word each, and texts in whole words with a zero byte. What is longer is cut. */
+/* Most words of a line's arguments: one each, and texts in whole words with a zero byte. Longer texts are cut. */
 #define HOSTCALL_MOST_ARGUMENT_WORDS 48u
 
 /* A line's arguments. */
@@ -1831,7 +1865,9 @@ HOSTCALL_FUNCTION void hostcall_add_double(struct hostcall_arguments *arguments,
     hostcall_add_word(arguments, word);
 }
 
-HOSTCALL_FUNCTION void hostcall_add_text(struct hostcall_arguments *arguments, const char *text) {
+/* `following`: arguments that are to have a word yet. */
+HOSTCALL_FUNCTION void hostcall_add_text(struct hostcall_arguments *arguments, const char *text, uint32_t following) {
+    const uint32_t most = following < HOSTCALL_MOST_ARGUMENT_WORDS ? HOSTCALL_MOST_ARGUMENT_WORDS - following : 0;
     uint64_t word = 0, at = 0;
     if (text == 0)
         text = "(null)";
@@ -1839,12 +1875,12 @@ HOSTCALL_FUNCTION void hostcall_add_text(struct hostcall_arguments *arguments, c
         word |= (uint64_t)(unsigned char)text[at] << at % 8 * 8;
         if (at % 8 == 7 || text[at] == 0) {
             /* The last word that there is room for ends the text. */
-            if (arguments->count + 1 == HOSTCALL_MOST_ARGUMENT_WORDS)
+            if (arguments->count + 1 >= most)
                 word &= ~(UINT64_C(0xff) << 56);
             hostcall_add_word(arguments, word);
             word = 0;
         }
-    } while (text[at++] != 0 && arguments->count < HOSTCALL_MOST_ARGUMENT_WORDS);
+    } while (text[at++] != 0 && arguments->count < most);
 }
 
 /* Prints a line of C's format to stream 1 (stdout) or 2 (stderr) of the host. Returns a hostcall_call_status. */
@@ -1892,21 +1928,31 @@ HOSTCALL_LONG_FUNCTION int hostcall_check_failed(uint64_t context, const char *c
 
 #if defined(__cplusplus)
 /* What a line's arguments are. */
-HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, const char *text) { hostcall_add_text(arguments, text); }
-HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, double value) { hostcall_add_double(arguments, value); }
-template <class Value> HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, Value *address) {
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, const char *text, uint32_t following) {
+    hostcall_add_text(arguments, text, following);
+}
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, char *text, uint32_t following) {
+    hostcall_add_text(arguments, text, following);
+}
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, double value, uint32_t) {
+    hostcall_add_double(arguments, value);
+}
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, float value, uint32_t) {
+    hostcall_add_double(arguments, value);
+}
+HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, uint64_t word, uint32_t) {
+    hostcall_add_word(arguments, word);
+}
+template <class Value> HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, Value *address, uint32_t) {
     hostcall_add_word(arguments, (uint64_t)(uintptr_t)address);
 }
-template <class Value> HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, Value value) {
+template <class Value> HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, Value value, uint32_t) {
     hostcall_add_word(arguments, (uint64_t)(int64_t)value);
 }
-HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, float value) { hostcall_add_double(arguments, value); }
-HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, char *text) { hostcall_add_text(arguments, text); }
-HOSTCALL_FUNCTION void hostcall_add_(struct hostcall_arguments *arguments, uint64_t word) { hostcall_add_word(arguments, word); }
 HOSTCALL_FUNCTION void hostcall_add_all_(struct hostcall_arguments *) {}
 template <class First, class... Others>
 HOSTCALL_FUNCTION void hostcall_add_all_(struct hostcall_arguments *arguments, First first, Others... others) {
-    hostcall_add_(arguments, first);
+    hostcall_add_(arguments, first, (uint32_t)sizeof...(others));
     hostcall_add_all_(arguments, others...);
 }
 

@@ -6,9 +6,9 @@ use crate::functions::functions;
 use crate::handle::{Out, place, put};
 use hostcall::Context;
 use hostcall::services::FailedCheck;
+use hostcall_locks::Mutex;
 use std::collections::VecDeque;
 use std::ffi::{CString, c_char};
-use std::sync::{Mutex, PoisonError};
 
 /// A place from which kernels call that others launch, by the functions of hostcall_device.h. Any thread may use it; it is the
 /// caller's, who frees it: calls of its kernels end with HOSTCALL_CALL_CANCELLED from then on. A device that had contexts keeps
@@ -24,7 +24,7 @@ pub struct hostcall_text(CString);
 
 impl hostcall_context {
     fn next_failed(&self) -> Result<Option<FailedCheck>, Failure> {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock();
         if failed.is_empty() {
             failed.extend(self.context.failed_checks()?);
         }

@@ -168,3 +168,20 @@ KERNEL void says(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t round
         wrong |= lane % 10 != 3 ? UINT64_C(1) << 32 : 0;
     out[lane] = wrong;
 }
+
+/* Lanes that come to one call for different methods, with other numbers of words and from two contexts. */
+KERNEL void mixed(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+    uint32_t lane = LANE_OF_ALL;
+    if (lane >= lanes)
+        return;
+    uint64_t wrong = 0, word = lane, results[3] = {0, 0, 0};
+    for (uint32_t round = 0; round < rounds; round++) {
+        const uint64_t methods[3] = {HOSTCALL_METHOD(AFFINE, 0), HOSTCALL_METHOD(MIX, 0), HOSTCALL_METHOD(REFUSE, 0)};
+        const uint32_t which = (lane + round) % 3;
+        uint64_t status = hostcall_call_words(context, methods[which], &word, 1, results, 1 + which % 2, 0);
+        wrong |= (uint64_t)(status != (which == 2 ? (uint64_t)HOSTCALL_CALL_FAILED | 42 << 8 : (uint64_t)HOSTCALL_CALL_OK)) << which;
+        wrong |= (uint64_t)(which == 0 && results[0] != 3 * word + 1) << 4 | (uint64_t)(which == 1 && results[1] != ~word) << 5;
+        wrong |= (uint64_t)!hostcall_post_words(context, HOSTCALL_METHOD(NOTE, 0), &word, lane % 2) << 6;
+    }
+    out[lane] = wrong;
+}

@@ -17,7 +17,7 @@ struct kernel {
 };
 #define KERNEL_OF(name) {#name, name}
 static const kernel AFFINE_KERNEL = KERNEL_OF(affine), HELD = KERNEL_OF(held), DIVERGE = KERNEL_OF(diverge), POSTS = KERNEL_OF(posts), BYTES = KERNEL_OF(bytes),
-                    STATUSES = KERNEL_OF(statuses), SAYS = KERNEL_OF(says), CANCELLED = KERNEL_OF(cancelled);
+                    STATUSES = KERNEL_OF(statuses), SAYS = KERNEL_OF(says), MIXED = KERNEL_OF(mixed), CANCELLED = KERNEL_OF(cancelled);
 
 static hostcall_device *device;
 static hostcall_stream *stream;
@@ -96,6 +96,7 @@ int main(int argc, char **argv) {
         run(DIVERGE, at, lanes, 256, 2);
         if (lanes <= 65)
             run(BYTES, at, lanes, 128, 4);
+        run(MIXED, at, lanes, 128, 3);
         /* Posts are counted, each once. */
         works(hostcall_context_flush(context, &error));
         works(hostcall_device_statistics(device, &before, &error));

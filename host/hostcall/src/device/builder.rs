@@ -321,9 +321,11 @@ impl DeviceBuilder {
         let default = default_layout(properties);
         let area_bytes = self.area_bytes.unwrap_or(default.area_bytes);
         // Threads that are no waves of the software device's claim none of its waves' slots (OWN-SLOT).
-        let others = if properties.kind == DeviceKind::Software { CONTEXT_SLOTS } else { 0 };
+        let waves = slots.unwrap_or(default.home_slots);
+        let left = Layout::MAX_SLOTS.saturating_sub(default.extra_slots).saturating_sub(waves);
+        let others = if properties.kind == DeviceKind::Software { CONTEXT_SLOTS.min(left) } else { 0 };
         let layout = Layout {
-            home_slots: slots.unwrap_or(default.home_slots).saturating_add(others),
+            home_slots: waves + others,
             area_bytes,
             large_area_bytes: area_bytes.max(default.large_area_bytes),
             ring_entries: self.ring_entries.map_or(default.ring_entries, RingEntries::all),

@@ -16,14 +16,15 @@ use super::error::{Error, LaunchRefused};
 use super::inner::{Device, Inner};
 use hostcall_abi::context::{CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MINOR};
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES};
+use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES, LayoutError};
 use hostcall_channel::SharedMemory;
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{DeviceAddress, DeviceKind, Memory};
 use hostcall_server::services::FailedCheck;
 use hostcall_server::{CancelReason, LaunchRecord, Server};
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// Slots of the software device that threads of other runtimes claim: its own waves have those of their numbers (OWN-SLOT).
 pub(super) const CONTEXT_SLOTS: u32 = 64;
@@ -43,8 +44,8 @@ static KEPT: Mutex<Vec<Arc<Reach>>> = Mutex::new(Vec::new());
 /// the device `cpu`. Such a kernel takes [its address](Context::address) and goes by the functions of `hostcall_device.h`.
 ///
 /// Dropping it ends the calls of its kernels with `Cancelled`, now and later; their launches go on. A device that had contexts
-/// keeps its channel (64 MiB on an H200) until the process ends, since nobody knows whether a captured graph still has the
-/// address.
+/// keeps its channel (64 MiB on an H200) until the process ends, and each context its 64 bytes, since nobody knows whether a
+/// captured graph still has the address: make one for each purpose, not one for each launch.
 ///
 /// ```
 /// use hostcall::Device;
@@ -68,16 +69,20 @@ impl Device {
     /// Makes a context, from which kernels call that others launch. `name` is what reports call them.
     ///
     /// # Errors
-    /// When there is no memory, too many launches have not ended, or the device was closed.
+    /// When there is no memory, the software device has no slots left beside its waves', too many launches have not ended, or the device was closed.
     pub fn context(&self, name: &str) -> Result<Context, Error> {
         let inner = &self.inner;
         inner.core.check_open()?;
         let (backend, params) = (&inner.core.backend, &inner.channel_params);
         let layout = params.sizes.layout;
         let (first, wake) = match backend.properties().kind {
-            DeviceKind::Software => (layout.home_slots - CONTEXT_SLOTS, wake_up(&inner.server)),
+            // Waves have the numbers before.
+            DeviceKind::Software => (backend.properties().resident_waves, wake_up(&inner.server)),
             _ => (0, [0; 2]),
         };
+        if first >= layout.home_slots {
+            return Err(LayoutError::Slots.into());
+        }
         let block = backend.allocate(CONTEXT_BYTES)?;
         let name: Arc<str> = name.into();
         let launch = begin(&inner.server, &name)?;
@@ -96,7 +101,7 @@ impl Device {
         };
         // SAFETY: the memory is new, and as long.
         if let Err(error) = unsafe { backend.write_now(block.address(), &written.to_bytes()) } {
-            inner.server.end(launch);
+            inner.server.end_context(launch);
             return Err(error.into());
         }
         let reach = Arc::new(Reach {
@@ -145,11 +150,12 @@ impl Context {
     }
 
     fn launch(&self) -> MutexGuard<'_, LaunchId> {
-        self.launch.lock().unwrap_or_else(PoisonError::into_inner)
+        self.launch.lock()
     }
 
     fn device(&self) -> Result<Arc<Inner>, Error> {
-        self.device.upgrade().filter(|device| device.core.check_open().is_ok()).ok_or(Error::Closed)
+        self.core.check_open()?;
+        self.device.upgrade().ok_or(Error::Closed)
     }
 
     /// Says that kernels with the context come soon: whoever looks for calls does it without a pause for a while. Else the first
@@ -212,7 +218,7 @@ impl Context {
             Ok(()) => std::mem::replace(&mut *launch, next),
             Err(_) => next,
         };
-        device.server.end(over);
+        device.server.end_context(over);
         device.builtins.checks().take(over);
         Ok(stored?)
     }
@@ -220,10 +226,14 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(self.reach.clone());
+        // A child that `fork` made takes no lock of its parent's, and has none of its kernels.
+        if self.core.is_forked() {
+            return;
+        }
+        KEPT.lock().push(self.reach.clone());
         if let Some(device) = self.device.upgrade() {
             let launch = *self.launch();
-            device.server.end(launch);
+            device.server.end_context(launch);
             device.builtins.checks().take(launch);
         }
     }

@@ -3,9 +3,11 @@
 //! locks of the process are held while a child is made, so that the child can open devices of its own.
 
 use super::graph::hold_captures;
+use super::inner::Inner;
 use super::open_devices::{self, OpenDevice};
 use super::waiting::hold_waiters;
 use hostcall_locks::MutexGuard;
+use hostcall_seam::DeviceKind;
 use std::any::Any;
 use std::cell::RefCell;
 use std::sync::Once;
@@ -52,6 +54,12 @@ extern "C" fn in_child() {
     let close = |(_, open): (u64, OpenDevice)| {
         let Some(device) = open.device.upgrade() else { return };
         if let Some(core) = open.core.upgrade() {
+            // Lanes that are the child's threads, from a context, learn that nobody serves. A region that is pinned is the parent's.
+            if let Some(inner) = device.downcast_ref::<Inner>()
+                && inner.properties().kind == DeviceKind::Software
+            {
+                inner.region.region().stop();
+            }
             core.forked.store(true, Ordering::SeqCst);
             core.closed.store(true, Ordering::SeqCst);
         }

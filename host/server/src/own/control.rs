@@ -236,9 +236,20 @@ impl Server {
     /// Does what [`Server::end`] does for launches of which each began alone or all that began with it are here too. Returns
     /// those that were cancelled, and why, in the order of their ids.
     pub fn end_all(&self, launches: LaunchSet) -> Vec<(LaunchId, CancelReason)> {
+        self.end_leaving(launches, false)
+    }
+
+    /// Ends a context. Its lanes may go on: what they were lent stays theirs until their slots are used again.
+    pub fn end_context(&self, id: LaunchId) {
+        self.end_leaving(id.into(), true);
+    }
+
+    fn end_leaving(&self, launches: LaunchSet, may_read: bool) -> Vec<(LaunchId, CancelReason)> {
         let ended = self.shared.launches.end(launches);
         self.shared.engine.watchdog.give_up(Some(&ended.launches));
-        self.shared.messages.forget_launches(&ended.launches);
+        if !may_read {
+            self.shared.messages.forget_launches(&ended.launches);
+        }
         // After the calls that were given up, and before others have the indices, by which a trace knows launches.
         if let Some(trace) = &self.shared.trace {
             for (id, cancelled) in ended.reasons() {
@@ -403,6 +414,9 @@ impl Drop for Server {
         }
         self.shared.messages.end_copies();
         self.shared.memory.region().stop();
+        if self.shared.launches.had_contexts() {
+            self.shared.messages.leave_loans();
+        }
         report::flush(LONGEST_REPORT);
         tracing::debug!("a server has stopped");
     }

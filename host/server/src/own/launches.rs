@@ -10,7 +10,7 @@ use hostcall_channel::SharedMemory;
 use hostcall_locks::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What the server has to know of a launch.
 #[derive(Clone, Debug, Default)]
@@ -255,6 +255,8 @@ pub struct Launches {
     live: AtomicU32,
     /// Contexts, the same way.
     contexts: AtomicU32,
+    /// There were some.
+    had_contexts: AtomicBool,
     /// Launches that have ended, ever. Changes under the table's lock, after they are not known any more.
     ended: AtomicU64,
 }
@@ -271,6 +273,7 @@ impl Launches {
             table: Mutex::default(),
             live: AtomicU32::new(0),
             contexts: AtomicU32::new(0),
+            had_contexts: AtomicBool::new(false),
             ended: AtomicU64::new(0),
         }
     }
@@ -300,6 +303,7 @@ impl Launches {
         let table = &mut *self.table();
         let id = self.enter(table, record, true)?;
         self.contexts.store(self.contexts.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.had_contexts.store(true, Ordering::Release);
         Ok(id)
     }
 
@@ -463,6 +467,11 @@ impl Launches {
     /// Contexts that have begun and not ended.
     pub fn contexts(&self) -> u32 {
         self.contexts.load(Ordering::SeqCst)
+    }
+
+    /// Whether there ever were contexts, whose lanes nobody has seen end.
+    pub(crate) fn had_contexts(&self) -> bool {
+        self.had_contexts.load(Ordering::Acquire)
     }
 
     /// Launches that have ended, ever. Who sees a count sees that none of those in it is [known](Self::is_known) any more.

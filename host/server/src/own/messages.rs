@@ -320,6 +320,14 @@ impl Messages {
         }
     }
 
+    /// Leaves to the process, for good, what lanes were lent that may read when there is no server any more: those of contexts.
+    pub fn leave_loans(&self) {
+        let lent = |lanes: &mut HashMap<_, Kept>| -> Vec<_> {
+            lanes.extract_if(|_, kept| matches!(kept.bytes, KeptBytes::Reply(_))).collect()
+        };
+        std::mem::forget(self.change(lent));
+    }
+
     /// Forgets what the lanes of a launch left behind: it has ended.
     pub fn forget_launches(&self, launches: &LaunchSet) {
         if self.count.load(Ordering::Relaxed) > 0 {

@@ -8,9 +8,10 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_device::services::{ForeignHandler, StdoutHandler};
 use hostcall_format::c::{Format, MAX_LINE_BYTES};
+use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Places of which failures are kept, a launch. Failures at others are counted with the last.
 const MOST_PLACES: usize = 256;
@@ -53,12 +54,12 @@ pub struct Checks(Mutex<HashMap<LaunchId, Vec<FailedCheck>>>);
 impl Checks {
     /// Takes those of a launch, or of a context: in the order in which they failed first.
     pub fn take(&self, launch: LaunchId) -> Vec<FailedCheck> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&launch).unwrap_or_default()
+        self.0.lock().remove(&launch).unwrap_or_default()
     }
 
     /// Returns whether it is the first at its place.
     fn add(&self, launch: LaunchId, check: FailedCheck) -> bool {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let of_launch = all.entry(launch).or_default();
         let is_full = of_launch.len() >= MOST_PLACES;
         let is_same = |known: &&mut FailedCheck| {
