@@ -186,7 +186,9 @@ HOSTCALL_FUNCTION uint64_t hostcall_cas_(uint64_t at, uint64_t old, uint64_t wor
 }
 
 HOSTCALL_FUNCTION void hostcall_acquire_(void) {
-#if defined(__AMDGCN__)
+#if __has_builtin(__scoped_atomic_thread_fence)
+    __scoped_atomic_thread_fence(__ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM);
+#elif defined(__AMDGCN__)
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
 #else
     __nvvm_membar_sys();
@@ -194,7 +196,9 @@ HOSTCALL_FUNCTION void hostcall_acquire_(void) {
 }
 
 HOSTCALL_FUNCTION void hostcall_release_(void) {
-#if defined(__AMDGCN__)
+#if __has_builtin(__scoped_atomic_thread_fence)
+    __scoped_atomic_thread_fence(__ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM);
+#elif defined(__AMDGCN__)
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
 #else
     __nvvm_membar_sys();
@@ -812,7 +816,7 @@ struct hostcall_scope {
 /*
  * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder.
  * hostcall_load32_, hostcall_store32_: the state beside it, which no cache keeps. hostcall_fixed_, hostcall_fixed64_: what never
- * changes. hostcall_load_pair_,
+ * changes; volatile, since compilers load it before they know that there is a slot otherwise. hostcall_load_pair_,
  * hostcall_send_pair_: two words of the host's, each valid by itself.
  */
 #if defined(__NVPTX__) || defined(__CUDA_ARCH__)
@@ -838,13 +842,13 @@ HOSTCALL_FUNCTION void hostcall_store32_(uint64_t at, uint32_t word) {
 
 HOSTCALL_FUNCTION uint32_t hostcall_fixed_(uint64_t at) {
     uint32_t word;
-    HOSTCALL_ASM_("ld.global.nc.u32 %0, [%1];" : "=r"(word) : "l"(at));
+    HOSTCALL_ASM_ volatile("ld.global.nc.u32 %0, [%1];" : "=r"(word) : "l"(at));
     return word;
 }
 
 HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
     unsigned long long word;
-    HOSTCALL_ASM_("ld.global.nc.u64 %0, [%1];" : "=l"(word) : "l"(at));
+    HOSTCALL_ASM_ volatile("ld.global.nc.u64 %0, [%1];" : "=l"(word) : "l"(at));
     return word;
 }
 
