@@ -706,10 +706,11 @@ HOSTCALL_FUNCTION int hostcall_raw_record(const struct hostcall_raw_stream *stre
  *             out[i] = 0;
  *     }
  *
- * Lanes that come to a call together make one packet of it (on NVIDIA a whole wave does, and each lane of a part calls alone). It
- * goes through a slot of the channel, which they claim for the call and give back once all have their answers: one exchange and
- * one AND on a word in memory of the device. Nothing is kept from call to call, and nothing is due when a wave ends. Lanes that
- * have diverged use slots of their own, so that no part of a wave waits for another. Who calls often holds a slot with a `struct hostcall_scope`, which spares each call a microsecond.
+ * Lanes that come to a call together and for the same method make one packet of it (on NVIDIA a whole wave does, and each lane
+ * of a part calls alone, one after the other). It goes through a slot of the channel, which they claim for the call and give back
+ * once all have their answers: one exchange and one AND on a word in memory of the device. Nothing is kept from call to call, and
+ * nothing is due when a wave ends. Who calls often holds a slot with a `struct hostcall_scope`, which spares each call a
+ * microsecond.
  *
  * Each call ends with a status of `hostcall_call_status`, and in no other way: also when nobody serves the channel any more,
  * when the context was cancelled or is gone, and when its host has another version. While it waits, a lane looks for its answer
@@ -738,16 +739,16 @@ enum hostcall_call_status {
 /* A slot that lanes hold, the same in each of them. It begins as HOSTCALL_SCOPE. */
 struct hostcall_scope {
     uint64_t context;
-    uint64_t home;   /* Address of the slot's words in memory of the device; 0 without a slot. */
-    uint64_t region; /* Address of the channel. */
-    uint64_t kept;   /* What the next holder takes over. */
-    uint64_t lanes;  /* Who holds it. */
+    uint64_t home;       /* Address of the slot's words in memory of the device; 0 without a slot. */
+    uint64_t region;     /* Address of the channel. */
+    uint64_t kept;       /* What the next holder takes over. */
+    uint64_t lanes;      /* Who holds it. */
     uint32_t launch;
     uint32_t wave_lanes; /* Lanes of a wave. */
-    uint32_t tail;   /* Low bits of the ring entries that the host had taken, as far as is known. */
-    uint32_t state;  /* HOSTCALL_STATE_. */
-    uint32_t period; /* In which posts were announced last. */
-    uint32_t doorbell; /* Places of the slot's doorbell and of its replies. */
+    uint32_t tail;       /* Low bits of the ring entries that the host had taken, as far as is known. */
+    uint32_t state;      /* HOSTCALL_STATE_. */
+    uint32_t period;     /* In which posts were announced last. */
+    uint32_t doorbell;   /* Places of the slot's doorbell and of its replies. */
     uint32_t reply;
 };
 
@@ -973,16 +974,6 @@ HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
     return *(hostcall_word_ *)at;
 }
 
-HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
-    *first = hostcall_load_(at);
-    *second = hostcall_load_(at + 8);
-}
-
-HOSTCALL_FUNCTION void hostcall_send_pair_(uint64_t at, uint64_t first, uint64_t second) {
-    hostcall_store_(at, first);
-    hostcall_store_(at + 8, second);
-}
-
 HOSTCALL_FUNCTION void hostcall_fence_(void) {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "agent");
 }
@@ -1045,16 +1036,6 @@ HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
     return hostcall_load_(at);
 }
 
-HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
-    *first = hostcall_load_(at);
-    *second = hostcall_load_(at + 8);
-}
-
-HOSTCALL_FUNCTION void hostcall_send_pair_(uint64_t at, uint64_t first, uint64_t second) {
-    hostcall_store_(at, first);
-    hostcall_store_(at + 8, second);
-}
-
 HOSTCALL_FUNCTION void hostcall_fence_(void) {
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
@@ -1087,6 +1068,18 @@ HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
     (void)lanes;
 }
 #define HOSTCALL_UNROLL_
+#endif
+
+#if !defined(__NVPTX__) && !defined(__CUDA_ARCH__)
+HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
+    *first = hostcall_load_(at);
+    *second = hostcall_load_(at + 8);
+}
+
+HOSTCALL_FUNCTION void hostcall_send_pair_(uint64_t at, uint64_t first, uint64_t second) {
+    hostcall_store_(at, first);
+    hostcall_store_(at + 8, second);
+}
 #endif
 
 /* The first of these lanes. */
@@ -1389,7 +1382,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
     const struct hostcall_spread_ request = hostcall_spread_of_(0, count, request_pairs, scope->wave_lanes);
     const struct hostcall_spread_ reply = hostcall_spread_of_(1, count, reply_pairs, scope->wave_lanes);
     const uint32_t plane = is_alone ? 0 : hostcall_slot_(scope, HOSTCALL_PLANE_);
-    uint64_t words[HOSTCALL_MOST_PAIRS][2], lap = HOSTCALL_LAP;
+    uint64_t words[HOSTCALL_MOST_PAIRS][2];
     uint32_t reply_laps = 0;
     HOSTCALL_UNROLL_
     for (uint32_t pair = 0; pair < reply_pairs; pair++)
@@ -1398,13 +1391,13 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
     scope->kept ^= UINT64_C(1) << HOSTCALL_KEPT_LAP;
     if (!(scope->state & HOSTCALL_STATE_OWNED_))
         scope->kept ^= UINT64_C(1) << HOSTCALL_KEPT_PARITY;
-    lap = scope->kept << (63 - HOSTCALL_KEPT_LAP) & HOSTCALL_LAP;
     if (rank == 0) {
+        uint64_t lap = scope->kept << (63 - HOSTCALL_KEPT_LAP) & HOSTCALL_LAP;
         uint32_t parity = (uint32_t)(scope->kept >> HOSTCALL_KEPT_PARITY) & 1;
         if (!(scope->state & HOSTCALL_STATE_OWNED_)) {
             uint64_t second, first = hostcall_owner_(scope, &second);
             hostcall_send_pair_(hostcall_word_at_(scope, hostcall_slot_(scope, HOSTCALL_OWNER_)),
-                                 hostcall_with_lap_(first, parity), hostcall_with_lap_(second, parity));
+                                hostcall_with_lap_(first, parity), hostcall_with_lap_(second, parity));
             hostcall_hint_(scope, parity << 1);
         }
         hostcall_store_(hostcall_word_at_(scope, scope->doorbell),
@@ -1426,7 +1419,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
             uint64_t first = pair > 0 ? arguments[2 * pair - 1] : argument_words > 0 ? arguments[0] : 0;
             uint64_t second = pair == 0 ? meta : 2 * pair < argument_words ? arguments[2 * pair] : 0;
             hostcall_send_pair_(at + 8 * (uint64_t)(pair * step), hostcall_with_lap_(first, of_pair),
-                                 hostcall_with_lap_(second, of_pair));
+                                hostcall_with_lap_(second, of_pair));
         }
     }
     /* All have stored what they ask before one waits, and have their laps before these are flipped. */
@@ -1510,7 +1503,7 @@ HOSTCALL_FUNCTION int hostcall_put_posts_of_(struct hostcall_scope *scope, const
         uint64_t second, first = hostcall_owner_(scope, &second);
         uint32_t lap = (position & ring) == 0;
         hostcall_send_pair_(base + 16 * (uint64_t)(position & (ring - 1)), hostcall_with_lap_(first, lap),
-                             hostcall_with_lap_(second | UINT64_C(1) << 54, lap));
+                            hostcall_with_lap_(second | UINT64_C(1) << 54, lap));
         hostcall_hint_(scope, position << 1 | 1);
     }
     uint64_t head = (uint64_t)count_of_words << 55 | (method & 0xffff) << 38 | (uint64_t)lane << 32 | (method >> 16 & 0xfffff);
@@ -1523,7 +1516,7 @@ HOSTCALL_FUNCTION int hostcall_put_posts_of_(struct hostcall_scope *scope, const
         uint64_t first = entry > 0 ? words[2 * entry - 1] : count_of_words > 0 ? words[0] : 0;
         uint64_t second = entry == 0 ? head : 2 * entry < count_of_words ? words[2 * entry] : 0;
         hostcall_send_pair_(base + 16 * (uint64_t)(at & (ring - 1)), hostcall_with_lap_(first, lap),
-                             hostcall_with_lap_(second, lap));
+                            hostcall_with_lap_(second, lap));
     }
     /* The position is the low half of the word. */
     scope->kept = (scope->kept & ~UINT64_C(0xffffffff)) | (uint32_t)(position + needed);
@@ -1644,8 +1637,8 @@ HOSTCALL_FUNCTION int hostcall_is_held_(const struct hostcall_scope *scope, uint
 
 /* As hostcall_call_words. It comes after the posts of the scope. */
 HOSTCALL_FUNCTION uint64_t hostcall_scope_call_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *arguments,
-                                               uint32_t argument_words, uint64_t *results, uint32_t result_words,
-                                               uint32_t timeout_us) {
+                                                     uint32_t argument_words, uint64_t *results, uint32_t result_words,
+                                                     uint32_t timeout_us) {
     if (!hostcall_is_held_(scope, method, argument_words << 8 | result_words))
         return hostcall_call_words(scope->context, method, arguments, argument_words, results, result_words, timeout_us);
     return hostcall_exchange_words_(scope, method, 0, arguments, argument_words, results, result_words, timeout_us);
@@ -1653,7 +1646,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_scope_call_words(struct hostcall_scope *scop
 
 /* As hostcall_post_words. Posts of a scope come in their order. */
 HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *words,
-                                          uint32_t count_of_words) {
+                                                uint32_t count_of_words) {
     if (!hostcall_is_held_(scope, method, count_of_words))
         return hostcall_post_words(scope->context, method, words, count_of_words);
     if (!hostcall_put_posts_(scope, method, words, count_of_words))
@@ -1697,6 +1690,14 @@ HOSTCALL_FUNCTION uint64_t hostcall_message_bytes_(const struct hostcall_bytes *
 /* Words of a message before its bytes, in bytes. */
 HOSTCALL_FUNCTION uint64_t hostcall_words_end_(const struct hostcall_bytes *call) {
     return call->argument_words <= HOSTCALL_LINE_WORDS_ ? 0 : 8 * (uint64_t)call->argument_words;
+}
+
+/* Bytes of the slot's area that each of `count` lanes has. */
+HOSTCALL_FUNCTION uint64_t hostcall_share_(const struct hostcall_scope *scope, uint32_t count) {
+    uint64_t share = hostcall_slot_(scope, HOSTCALL_AREA_BYTES_);
+    for (uint32_t lanes = 1; lanes < count; lanes *= 2)
+        share /= 2;
+    return share;
 }
 
 /* A word of a message, which begins at byte `at`. */
@@ -1758,9 +1759,8 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_bytes_(struct hostcall_scope *scope
     const uint32_t rank = hostcall_rank_(scope->lanes), count = hostcall_ones_(scope->lanes);
     const uint32_t answer_words = call->result_words <= 1 ? 3 : 7;
     const uint64_t total = hostcall_words_end_(call) + hostcall_message_bytes_(call);
-    uint64_t share = hostcall_slot_(scope, HOSTCALL_AREA_BYTES_), from = 0, status, answer[7], words[7];
-    for (uint32_t lanes = 1; lanes < count; lanes *= 2)
-        share /= 2;
+    uint64_t from = 0, status, answer[7], words[7];
+    const uint64_t share = hostcall_share_(scope, count);
     const uint64_t area = hostcall_word_at_(scope, hostcall_slot_(scope, HOSTCALL_AREA_)) + rank * share;
     do {
         const uint64_t piece = total - from < share ? total - from : share;
@@ -1795,9 +1795,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_call_bytes_of_(uint64_t lanes, uint64_t cont
     const uint64_t least = call->capacity < HOSTCALL_LEAST_SHARE_ ? call->capacity : HOSTCALL_LEAST_SHARE_;
     const uint64_t message = hostcall_words_end_(call) + hostcall_message_bytes_(call);
     const uint64_t reply = hostcall_reply_at_(call->result_words) + least;
-    uint64_t share = hostcall_slot_(&scope, HOSTCALL_AREA_BYTES_);
-    for (uint32_t count = 1; count < hostcall_ones_(lanes); count *= 2)
-        share /= 2;
+    const uint64_t share = hostcall_share_(&scope, hostcall_ones_(lanes));
     if (hostcall_is_alone_(lanes) || hostcall_all_(lanes, message <= share && reply <= share)) {
         status = hostcall_exchange_bytes_(&scope, method, call, timeout_us);
     } else {

@@ -49,10 +49,9 @@ pub struct ContextParams {
 pub const CONTEXT_BYTES: usize = size_of::<ContextParams>();
 
 const _: () = assert!(CONTEXT_BYTES == 64);
-const _: () = assert!(core::mem::offset_of!(ContextParams, launch) == LAUNCH_AT);
 
 /// Where [`ContextParams::launch`] lies, in bytes.
-pub const LAUNCH_AT: usize = 32;
+pub const LAUNCH_AT: usize = core::mem::offset_of!(ContextParams, launch);
 
 impl ContextParams {
     /// The context as it lies in memory of a device: little-endian.

@@ -2,21 +2,12 @@
 //! compilers.
 
 use crate::common::{self, run, source};
-use crate::{FLAGS, kernels, nvptx64, temporary};
+use crate::{CUDA, FLAGS, HIP, hip_kernels, nvptx64, temporary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// What clang needs in place of CUDA's and HIP's headers.
-const LANGUAGE: [&str; 4] = ["-std=c++17", "-nogpulib", "-include", "gpu.h"];
-
-const HIP: [&str; 6] =
-    ["-x", "hip", "--offload-arch=gfx942", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc"];
-
-fn compile(compiler: &[&str], name: &str) -> PathBuf {
-    let folder = source("tests/c").display().to_string();
-    kernels(&[compiler, &LANGUAGE, &["-I", &folder]].concat(), "tests/c/contexts.hip", name)
-}
+const KERNELS: &str = "tests/c/contexts.hip";
 
 /// The host, whose threads are lanes too.
 static HOST: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -37,18 +28,14 @@ fn threads_call_from_a_context() {
 fn kernels_in_hip_call_from_a_context() {
     // What a compiler merges or moves, it does where it optimises.
     for (level, name) in [("-O3", "contexts-3.co"), ("-O1", "contexts-1.co")] {
-        let code = compile(&[&HIP[..], &[level]].concat(), name);
+        let code = hip_kernels(&[&HIP[..], &[level]].concat(), KERNELS, name);
         assert_eq!(run(Command::new(&*HOST).arg("gfx942").arg(code)), "passed\n", "{level}");
     }
 }
 
 #[test]
 fn clang_compiles_them_for_nvidia() {
-    let cuda = ["-x", "cuda", "--cuda-gpu-arch=sm_90", "--cuda-device-only", "--cuda-feature=+ptx78"];
-    let flags = ["-nocudainc", "-Wno-unknown-cuda-version", "-S"];
-    let ptx = compile(&[&cuda[..], &flags].concat(), "contexts.ptx");
-    let Some(mut ptxas) = nvptx64::ptxas() else { return };
-    run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&ptx));
+    nvptx64::assemble(&hip_kernels(&CUDA, KERNELS, "contexts.ptx"));
 }
 
 /// The folder in which `.ci/install-device-toolchain` puts NVIDIA's compilers.
@@ -60,7 +47,7 @@ fn nvidia() -> PathBuf {
 
 #[test]
 fn nvcc_compiles_them_for_gpu_and_host() {
-    for file in ["tests/c/contexts.hip", "examples/walk.hip"] {
+    for file in [KERNELS, "examples/walk.hip"] {
         let mut command = Command::new(nvidia().join("bin/nvcc"));
         command.args(["-x", "cu", "-std=c++17", "-arch=sm_90", "-Werror", "all-warnings", "-c", "-I"]);
         command.arg(source("include")).arg("-I").arg(source("tests/c")).arg(source(file));
@@ -74,7 +61,7 @@ fn nvrtc_compiles_them() {
     let mut command = Command::new("python3");
     command.arg(source("tests/c/nvrtc.py")).arg(nvidia().join("lib"));
     let text = |file: &str| source(file).display().to_string();
-    let files = ["tests/c/contexts.hip", "tests/c/context_kernels.h", "include/hostcall_device.h"];
+    let files = [KERNELS, "tests/c/context_kernels.h", "include/hostcall_device.h"];
     assert_eq!(run(command.args(files.map(text))), "compiled\n");
 }
 

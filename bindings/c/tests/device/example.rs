@@ -1,23 +1,14 @@
 //! The example in HIP and CUDA C++, compiled for the GPU in software, and its host in C.
 
-use crate::common::{self, run, source};
-use crate::{kernels, nvptx64};
+use crate::common::{self, run};
+use crate::{CUDA, HIP, hip_kernels, nvptx64};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// What clang needs in place of CUDA's and HIP's headers.
-const LANGUAGE: [&str; 4] = ["-std=c++17", "-nogpulib", "-include", "gpu.h"];
+const KERNELS: &str = "examples/walk.hip";
 
-fn compile(compiler: &[&str], name: &str) -> PathBuf {
-    let folder = source("tests/c").display().to_string();
-    kernels(&[compiler, &LANGUAGE, &["-I", &folder]].concat(), "examples/walk.hip", name)
-}
-
-static CODE: LazyLock<PathBuf> = LazyLock::new(|| {
-    let device = ["--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc"];
-    compile(&[&["-x", "hip", "--offload-arch=gfx942"][..], &device].concat(), "walk.co")
-});
+static CODE: LazyLock<PathBuf> = LazyLock::new(|| hip_kernels(&HIP, KERNELS, "walk.co"));
 
 static HOST: LazyLock<PathBuf> = LazyLock::new(|| common::compile("examples/raw.c", &common::shared()));
 
@@ -40,12 +31,7 @@ fn a_host_in_c_reads_what_a_kernel_in_hip_writes() {
 
 #[test]
 fn the_kernel_is_assembled_as_cuda() {
-    let cuda = ["-x", "cuda", "--cuda-gpu-arch=sm_90", "--cuda-device-only", "--cuda-feature=+ptx78"];
-    // A CUDA that is installed may be later than clang.
-    let flags = ["-nocudainc", "-Wno-unknown-cuda-version", "-S"];
-    let ptx = compile(&[&cuda[..], &flags].concat(), "walk.ptx");
-    let Some(mut ptxas) = nvptx64::ptxas() else { return };
-    run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&ptx));
+    nvptx64::assemble(&hip_kernels(&CUDA, KERNELS, "walk.ptx"));
 }
 
 #[test]

@@ -21,6 +21,30 @@ fn temporary(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hostcall-c-device-{name}"))
 }
 
+/// How clang makes a code object of HIP for the GPU in software.
+const HIP: [&str; 6] =
+    ["-x", "hip", "--offload-arch=gfx942", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc"];
+
+/// How it makes PTX of CUDA C++. A CUDA that is installed may be later than clang.
+const CUDA: [&str; 8] = [
+    "-x",
+    "cuda",
+    "--cuda-gpu-arch=sm_90",
+    "--cuda-device-only",
+    "--cuda-feature=+ptx78",
+    "-nocudainc",
+    "-Wno-unknown-cuda-version",
+    "-S",
+];
+
+/// Kernels in HIP or CUDA C++.
+fn hip_kernels(compiler: &[&str], file: &str, name: &str) -> PathBuf {
+    let folder = source("tests/c").display().to_string();
+    // In place of CUDA's and HIP's headers.
+    let language = ["-std=c++17", "-nogpulib", "-include", "gpu.h", "-I", &folder];
+    kernels(&[compiler, &language].concat(), file, name)
+}
+
 /// A source as a code object for the GPU in software, or as PTX.
 fn kernels(compiler: &[&str], file: &str, name: &str) -> PathBuf {
     let made = temporary(name);

@@ -2,7 +2,7 @@
 
 use crate::common::run;
 use crate::kernels;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What C is compiled with.
@@ -18,8 +18,14 @@ const NVIDIA: [&str; 9] = [
     "-S",
 ];
 
+/// Assembles PTX, where NVIDIA's assembler is installed.
+pub fn assemble(ptx: &Path) {
+    let Some(mut ptxas) = ptxas() else { return };
+    run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(ptx));
+}
+
 /// NVIDIA's assembler, where it is installed.
-pub fn ptxas() -> Option<Command> {
+fn ptxas() -> Option<Command> {
     let home = std::env::var_os("HOME").map(PathBuf::from)?;
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);
     let places = [PathBuf::from("ptxas"), cache.join("hostcall/ptxas")];
@@ -34,6 +40,5 @@ fn kernels_in_c_are_assembled() {
     // A release before each place that is stored, system-wide; what it is called depends on PTX's version.
     let fences = ["fence.acq_rel.sys", "fence.release.sys"];
     assert!(fences.iter().any(|fence| text.contains(fence)) && text.contains("st.relaxed.sys"));
-    let Some(mut ptxas) = ptxas() else { return };
-    run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&ptx));
+    assemble(&ptx);
 }

@@ -18,7 +18,7 @@ use hostcall_abi::context::{CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJO
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES, LayoutError};
 use hostcall_channel::SharedMemory;
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceAddress, DeviceKind, Memory};
 use hostcall_server::services::FailedCheck;
 use hostcall_server::{CancelReason, LaunchRecord, Server};
@@ -29,7 +29,7 @@ use std::sync::{Arc, Weak};
 /// Slots of the software device that threads of other runtimes claim: its own waves have those of their numbers (OWN-SLOT).
 pub(super) const CONTEXT_SLOTS: u32 = 64;
 
-/// What kernels that others launch reach. `reach` has a reference for as long as such kernels may come.
+/// What kernels with a context's address reach: its block, and the channel that this leads to.
 struct Reach {
     block: Arc<dyn Memory>,
     _channel: Arc<dyn Memory>,
@@ -44,7 +44,7 @@ static KEPT: Mutex<Vec<Arc<Reach>>> = Mutex::new(Vec::new());
 /// the device `cpu`. Such a kernel takes [its address](Context::address) and goes by the functions of `hostcall_device.h`.
 ///
 /// Dropping it ends the calls of its kernels with `Cancelled`, now and later; their launches go on. A device that had contexts
-/// keeps its channel (64 MiB on an H200) until the process ends, and each context its 64 bytes, since nobody knows whether a
+/// keeps its channel's memory until the process ends, and each context its 64 bytes, since nobody knows whether a
 /// captured graph still has the address: make one for each purpose, not one for each launch.
 ///
 /// ```
@@ -69,17 +69,16 @@ impl Device {
     /// Makes a context, from which kernels call that others launch. `name` is what reports call them.
     ///
     /// # Errors
-    /// When there is no memory, the software device has no slots left beside its waves', too many launches have not ended, or the device was closed.
+    /// When there is no memory, the software device has no slots left beside its waves', too many launches have not ended, or
+    /// the device was closed.
     pub fn context(&self, name: &str) -> Result<Context, Error> {
         let inner = &self.inner;
         inner.core.check_open()?;
         let (backend, params) = (&inner.core.backend, &inner.channel_params);
         let layout = params.sizes.layout;
-        let (first, wake) = match backend.properties().kind {
-            // Waves have the numbers before.
-            DeviceKind::Software => (backend.properties().resident_waves, wake_up(&inner.server)),
-            _ => (0, [0; 2]),
-        };
+        let is_software = backend.properties().kind == DeviceKind::Software;
+        // Waves of the software device have the numbers before.
+        let first = if is_software { backend.properties().resident_waves } else { 0 };
         if first >= layout.home_slots {
             return Err(LayoutError::Slots.into());
         }
@@ -97,11 +96,11 @@ impl Device {
             launch,
             reserved: 0,
             channel: inner.channel.address().get(),
-            wake,
+            wake: if is_software { wake_up(&inner.server) } else { [0; 2] },
         };
         // SAFETY: the memory is new, and as long.
         if let Err(error) = unsafe { backend.write_now(block.address(), &written.to_bytes()) } {
-            inner.server.end_context(launch);
+            inner.server.end(launch);
             return Err(error.into());
         }
         let reach = Arc::new(Reach {
@@ -149,10 +148,6 @@ impl Context {
         (&self.core, self.reach.clone())
     }
 
-    fn launch(&self) -> MutexGuard<'_, LaunchId> {
-        self.launch.lock()
-    }
-
     fn device(&self) -> Result<Arc<Inner>, Error> {
         self.core.check_open()?;
         self.device.upgrade().ok_or(Error::Closed)
@@ -168,13 +163,14 @@ impl Context {
         Ok(())
     }
 
-    /// Waits until the posts and prints have been handled of kernels with the context that have ended. The caller knows that they
-    /// have: it has waited for their stream.
+    /// Waits until the posts have been handled of kernels with the context that have ended. The caller knows that they have: it
+    /// has waited for their stream. Calls and prints wait by themselves. A handler that runs inline must not call it: it would
+    /// wait for itself.
     ///
     /// # Errors
     /// When the device was closed.
     pub fn flush(&self) -> Result<(), Error> {
-        let launch = *self.launch();
+        let launch = *self.launch.lock();
         let server = self.device()?.server.clone();
         server.begin_flush(vec![launch]).wait();
         server.wait_for_posts(launch.into());
@@ -187,7 +183,7 @@ impl Context {
     /// # Errors
     /// When the device was closed.
     pub fn failed_checks(&self) -> Result<Vec<FailedCheck>, Error> {
-        Ok(self.device()?.builtins.checks().take(*self.launch()))
+        Ok(self.device()?.builtins.checks().take(*self.launch.lock()))
     }
 
     /// Ends the calls of kernels with the context with `Cancelled`: those that wait, and all that come until it is
@@ -196,7 +192,7 @@ impl Context {
     /// # Errors
     /// When the device was closed.
     pub fn cancel(&self) -> Result<(), Error> {
-        let launch = *self.launch();
+        let launch = *self.launch.lock();
         self.device()?.server.cancel(launch, CancelReason::Asked);
         Ok(())
     }
@@ -208,7 +204,7 @@ impl Context {
     /// When the device was closed or fails, or too many launches have not ended.
     pub fn renew(&self) -> Result<(), Error> {
         let device = self.device()?;
-        let mut launch = self.launch();
+        let mut launch = self.launch.lock();
         let next = begin(&device.server, &self.name)?;
         let at = self.address().offset(LAUNCH_AT as u64);
         // SAFETY: the block lies there, and kernels access the word atomically.
@@ -218,7 +214,7 @@ impl Context {
             Ok(()) => std::mem::replace(&mut *launch, next),
             Err(_) => next,
         };
-        device.server.end_context(over);
+        device.server.end(over);
         device.builtins.checks().take(over);
         Ok(stored?)
     }
@@ -232,8 +228,8 @@ impl Drop for Context {
         }
         KEPT.lock().push(self.reach.clone());
         if let Some(device) = self.device.upgrade() {
-            let launch = *self.launch();
-            device.server.end_context(launch);
+            let launch = *self.launch.lock();
+            device.server.end(launch);
             device.builtins.checks().take(launch);
         }
     }

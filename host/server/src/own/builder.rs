@@ -268,7 +268,7 @@ impl ServerBuilder {
         shared.engine.watchdog.set_look(move || {
             let Some(shared) = looked_at.upgrade() else { return false };
             shared.watch_inline();
-            shared.launches.count() > 0 || shared.launches.contexts() > 0
+            shared.launches.may_call()
         });
         let taken = Taken::new(layout.home_slots);
         let scanners = share_out(layout.slots(), self.consumers);

@@ -236,18 +236,10 @@ impl Server {
     /// Does what [`Server::end`] does for launches of which each began alone or all that began with it are here too. Returns
     /// those that were cancelled, and why, in the order of their ids.
     pub fn end_all(&self, launches: LaunchSet) -> Vec<(LaunchId, CancelReason)> {
-        self.end_leaving(launches, false)
-    }
-
-    /// Ends a context. Its lanes may go on: what they were lent stays theirs until their slots are used again.
-    pub fn end_context(&self, id: LaunchId) {
-        self.end_leaving(id.into(), true);
-    }
-
-    fn end_leaving(&self, launches: LaunchSet, may_read: bool) -> Vec<(LaunchId, CancelReason)> {
         let ended = self.shared.launches.end(launches);
         self.shared.engine.watchdog.give_up(Some(&ended.launches));
-        if !may_read {
+        // Lanes of a context may go on: what they were lent stays theirs until their slots are used again.
+        if !ended.has_context {
             self.shared.messages.forget_launches(&ended.launches);
         }
         // After the calls that were given up, and before others have the indices, by which a trace knows launches.
@@ -259,8 +251,8 @@ impl Server {
         self.shared.launches.free(ended)
     }
 
-    /// Ends a launch whose kernel has ended. Calls that are left (of waves that were killed) get
-    /// [`CallError::Cancelled`](hostcall_abi::status::CallError::Cancelled).
+    /// Ends a launch whose kernel has ended, or a context. Calls that are left (of waves that were killed, or of a context's
+    /// kernels) get [`CallError::Cancelled`](hostcall_abi::status::CallError::Cancelled).
     pub fn end(&self, id: LaunchId) -> LaunchReport {
         let cancelled = self.end_all(id.into());
         LaunchReport { cancelled: cancelled.first().map(|(_, why)| *why) }

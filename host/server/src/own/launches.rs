@@ -26,6 +26,8 @@ pub(crate) struct Ended {
     pub launches: LaunchSet,
     /// In the order of their ids.
     cancelled: Vec<(LaunchId, CancelReason)>,
+    /// One of them is a context, whose lanes may go on. It ends alone.
+    pub has_context: bool,
 }
 
 impl Ended {
@@ -365,9 +367,9 @@ impl Launches {
     /// cancels them, but no others get their indices before [`Launches::free`]. Those that do not run are passed over.
     pub(crate) fn end(&self, mut launches: LaunchSet) -> Ended {
         let table = &mut *self.table();
-        let mut cancelled = Vec::new();
+        let (mut cancelled, contexts) = (Vec::new(), self.contexts());
         launches.retain(|launches| self.end_ids(table, launches, &mut cancelled));
-        Ended { launches, cancelled }
+        Ended { launches, cancelled, has_context: self.contexts() < contexts }
     }
 
     /// Ends one launch, or those that began together. Returns whether such launches ran.
@@ -464,8 +466,13 @@ impl Launches {
         self.live.load(Ordering::SeqCst)
     }
 
+    /// Whether there is a launch or a context whose lanes may call.
+    pub(crate) fn may_call(&self) -> bool {
+        self.count() > 0 || self.contexts() > 0
+    }
+
     /// Contexts that have begun and not ended.
-    pub fn contexts(&self) -> u32 {
+    fn contexts(&self) -> u32 {
         self.contexts.load(Ordering::SeqCst)
     }
 

@@ -57,8 +57,8 @@ impl Checks {
         self.0.lock().remove(&launch).unwrap_or_default()
     }
 
-    /// Returns whether it is the first at its place.
-    fn add(&self, launch: LaunchId, check: FailedCheck) -> bool {
+    /// Returns what is to be told of it, if it is the first at its place.
+    fn add(&self, launch: LaunchId, check: FailedCheck) -> Option<String> {
         let mut all = self.0.lock();
         let of_launch = all.entry(launch).or_default();
         let is_full = of_launch.len() >= MOST_PLACES;
@@ -69,11 +69,12 @@ impl Checks {
             Some(known) => known.count += 1,
             None if is_full => of_launch[MOST_PLACES - 1].count += 1,
             None => {
+                let told = check.to_string();
                 of_launch.push(check);
-                return true;
+                return Some(told);
             }
         }
-        false
+        None
     }
 }
 
@@ -114,8 +115,7 @@ impl ForeignHandler for Foreign {
     ) -> Result<(), CallError> {
         let check =
             FailedCheck { condition: text(condition), file: text(file), line, block, thread, count: 1 };
-        let said = check.to_string();
-        if self.checks.add(calling_launch(), check) {
+        if let Some(said) = self.checks.add(calling_launch(), check) {
             report::line(format_args!("a check of a kernel has failed: {said}"));
         }
         Ok(())
@@ -138,16 +138,14 @@ mod tests {
             count: 1,
         };
         let launch = LaunchId::new(1, 1);
-        assert!(checks.add(launch, check(3, 7)));
-        assert!(!checks.add(launch, check(3, 8)));
-        assert!((4..3 + MOST_PLACES as u32).all(|line| checks.add(launch, check(line, 0))));
-        assert!(!checks.add(launch, check(9999, 0)));
+        let first = "k.cu:3: block (1, 0, 0), thread (7, 0, 0): `i < n` does not hold";
+        assert_eq!(checks.add(launch, check(3, 7)).as_deref(), Some(first));
+        assert_eq!(checks.add(launch, check(3, 8)), None);
+        assert!((4..3 + MOST_PLACES as u32).all(|line| checks.add(launch, check(line, 0)).is_some()));
+        assert_eq!(checks.add(launch, check(9999, 0)), None);
         let all = checks.take(launch);
         assert_eq!((all.len(), all[0].count, all[MOST_PLACES - 1].count), (MOST_PLACES, 2, 2));
-        assert_eq!(
-            all[0].to_string(),
-            "k.cu:3: block (1, 0, 0), thread (7, 0, 0): `i < n` does not hold, nor for 1 more"
-        );
+        assert_eq!(all[0].to_string(), format!("{first}, nor for 1 more"));
         assert!(checks.take(launch).is_empty());
     }
 }

@@ -476,7 +476,7 @@ impl Endpoint for Consumer<'_> {
             && self.lines.is_empty()
             && self.rings.hot.is_empty()
             && self.flushing.is_empty());
-        if self.shared.launches.count() == 0 && self.shared.launches.contexts() == 0 {
+        if !self.shared.launches.may_call() {
             DEEP_SLEEP
         } else if again && self.shared.reliable_hints && !expects_more {
             LONG_SLEEP
