@@ -498,8 +498,9 @@ pub fn run(context: &Context, seed: u64, rounds: u64) -> Result<Done, String> {
                         format!("\n  {at}: stream {stream}: {what:?}")
                     });
                     let (list, set_up) = (list.collect::<String>(), set_up.set_up());
+                    // Whoever keeps only the last line has what differed.
                     return Err(format!(
-                        "round {at} ({set_up}; again by `--streams 1 --seed {at}`): {error}{list}"
+                        "round {at} ({set_up}; again by `--streams 1 --seed {at}`):{list}\n  {error}"
                     ));
                 }
                 total = Done { rounds: total.rounds + 1, ..round.done };
