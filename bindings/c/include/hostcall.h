@@ -861,6 +861,16 @@ hostcall_status hostcall_context_failed_check(const hostcall_context *context,
                                               Out_hostcall_text text,
                                               hostcall_error **error);
 
+// Returns the number of a check by which kernels tell of it that have no text (hostcall_check_number of
+// hostcall_library.c). It is the same for the same text, file ("" if nobody knows it) and line (0), and for all contexts of
+// the device, which has 4,096 at most.
+hostcall_status hostcall_context_check_number(const hostcall_context *context,
+                                              const char *condition,
+                                              const char *file,
+                                              uint32_t line,
+                                              uint32_t *number,
+                                              hostcall_error **error);
+
 // Returns a text's characters, which end with a zero byte; NULL for NULL. They are good until the text is freed.
 const char *hostcall_text_get(const hostcall_text *text);
 

@@ -306,9 +306,14 @@ HOSTCALL_FUNCTION void hostcall_pause_(void) {
     __builtin_amdgcn_s_sleep(1);
 }
 
+/* Lanes of a workgroup along an axis, as the dispatch's packet says, which all versions of code objects lead to. */
+HOSTCALL_FUNCTION uint32_t hostcall_workgroup_size_(uint32_t axis) {
+    return ((const __attribute__((address_space(4))) uint16_t *)__builtin_amdgcn_dispatch_ptr())[2 + axis];
+}
+
 /* Of the workgroup in its grid, x fastest, and of the wave in its workgroup. */
 HOSTCALL_FUNCTION uint32_t hostcall_workgroup_(const struct hostcall_raw_writer *writer) {
-    uint32_t lanes_x = __builtin_amdgcn_workgroup_size_x(), lanes_y = __builtin_amdgcn_workgroup_size_y();
+    uint32_t lanes_x = hostcall_workgroup_size_(0), lanes_y = hostcall_workgroup_size_(1);
     uint32_t in_x = (__builtin_amdgcn_grid_size_x() + lanes_x - 1) / lanes_x;
     uint32_t in_y = (__builtin_amdgcn_grid_size_y() + lanes_y - 1) / lanes_y;
     (void)writer;
@@ -317,7 +322,7 @@ HOSTCALL_FUNCTION uint32_t hostcall_workgroup_(const struct hostcall_raw_writer 
 }
 
 HOSTCALL_FUNCTION uint32_t hostcall_wave_(const struct hostcall_raw_writer *writer) {
-    uint32_t lanes_x = __builtin_amdgcn_workgroup_size_x(), lanes_y = __builtin_amdgcn_workgroup_size_y();
+    uint32_t lanes_x = hostcall_workgroup_size_(0), lanes_y = hostcall_workgroup_size_(1);
     uint32_t lane = __builtin_amdgcn_workitem_id_x() +
                     lanes_x * (__builtin_amdgcn_workitem_id_y() + lanes_y * __builtin_amdgcn_workitem_id_z());
     (void)writer;
@@ -782,6 +787,7 @@ struct hostcall_scope {
 #define HOSTCALL_KEPT_REQUEST_ALONE 4u
 #define HOSTCALL_METHOD_PRINT UINT64_C(0x9d40700c0)
 #define HOSTCALL_METHOD_CHECK_FAILED UINT64_C(0x1f9c900c1)
+#define HOSTCALL_METHOD_NUMBERED_CHECK_FAILED UINT64_C(0xf0f3a00c2)
 #define HOSTCALL_LAP UINT64_C(0x8000000000000000)
 #define HOSTCALL_LAP_WORDS 8u
 #define HOSTCALL_MOST_PAIRS 4u
@@ -946,7 +952,9 @@ HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
     __syncwarp();
 #endif
 }
+#ifndef HOSTCALL_UNROLL_
 #define HOSTCALL_UNROLL_ _Pragma("unroll")
+#endif
 #elif defined(__AMDGCN__)
 typedef __attribute__((address_space(1))) uint32_t hostcall_word32_;
 
@@ -1009,7 +1017,9 @@ HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
 HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
     hostcall_meet_(lanes);
 }
+#ifndef HOSTCALL_UNROLL_
 #define HOSTCALL_UNROLL_ _Pragma("unroll")
+#endif
 #else
 /* A thread of the host proposes a slot by where its stack lies. */
 HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
@@ -1067,7 +1077,9 @@ HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
 HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
     (void)lanes;
 }
+#ifndef HOSTCALL_UNROLL_
 #define HOSTCALL_UNROLL_
+#endif
 #endif
 
 #if !defined(__NVPTX__) && !defined(__CUDA_ARCH__)
@@ -1918,6 +1930,32 @@ HOSTCALL_LONG_FUNCTION int hostcall_check_failed(uint64_t context, const char *c
     words[8] = call.more_count;
     (void)hostcall_call_bytes(context, HOSTCALL_METHOD_CHECK_FAILED, &call, 0);
     return 0;
+}
+
+/* Tells the host of a check that has failed and that has a number there. Each lane posts alone, which takes the fewest registers. */
+HOSTCALL_LONG_FUNCTION void hostcall_numbered_check_failed_(uint64_t context, uint32_t number) {
+    uint64_t words[2], thread = 0, block = 0;
+#if defined(__AMDGCN__)
+    thread = __builtin_amdgcn_workitem_id_x() | __builtin_amdgcn_workitem_id_y() << 10 | __builtin_amdgcn_workitem_id_z() << 20;
+    block = __builtin_amdgcn_workgroup_id_x() | (uint64_t)(__builtin_amdgcn_workgroup_id_y() & 0xffff) << 32 |
+            (uint64_t)__builtin_amdgcn_workgroup_id_z() << 48;
+#elif defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    thread = HOSTCALL_THREAD_INDEX_(x) | HOSTCALL_THREAD_INDEX_(y) << 10 | HOSTCALL_THREAD_INDEX_(z) << 20;
+    block = HOSTCALL_BLOCK_INDEX_(x) | (uint64_t)HOSTCALL_BLOCK_INDEX_(y) << 32 | (uint64_t)HOSTCALL_BLOCK_INDEX_(z) << 48;
+#endif
+    words[0] = thread << 32 | number;
+    words[1] = block;
+    for (uint64_t left = hostcall_lanes_(); left != 0; left &= left - 1) {
+        const uint64_t lanes = left & (0 - left);
+        if (lanes >> hostcall_lane_() & 1) {
+            struct hostcall_scope scope;
+            if (hostcall_claim_(&scope, context, lanes, 0) == HOSTCALL_CALL_OK) {
+                (void)hostcall_put_posts_of_(&scope, 1, HOSTCALL_METHOD_NUMBERED_CHECK_FAILED, words, 2);
+                hostcall_release_slot_(&scope);
+                hostcall_wake_(scope.context, scope.region);
+            }
+        }
+    }
 }
 
 /*

@@ -9,6 +9,7 @@ use hostcall::services::FailedCheck;
 use hostcall_locks::Mutex;
 use std::collections::VecDeque;
 use std::ffi::{CString, c_char};
+use std::mem::MaybeUninit;
 
 /// A place from which kernels call that others launch, by the functions of hostcall_device.h. Any thread may use it; it is the
 /// caller's, who frees it: calls of its kernels end with HOSTCALL_CALL_CANCELLED from then on. A device that had contexts keeps
@@ -61,6 +62,13 @@ functions! {
         if let Some(check) = context.next_failed()? {
             put(place, hostcall_text(c_text(&check.to_string())));
         }
+    }
+
+    /// Returns the number of a check by which kernels tell of it that have no text (hostcall_check_number of
+    /// hostcall_library.c). It is the same for the same text, file ("" if nobody knows it) and line (0), and for all contexts of
+    /// the device, which has 4,096 at most.
+    run hostcall_context_check_number(context: &hostcall_context, condition: &str, file: &str, line: u32, number: &mut MaybeUninit<u32>) {
+        number.write(context.context.check_number(condition, file, line)?);
     }
 
     /// Returns a text's characters, which end with a zero byte; NULL for NULL. They are good until the text is freed.

@@ -1,9 +1,11 @@
-/* A host whose kernels call from a context: `contexts DEVICE [CODE]`. Without code lanes are threads of this program. */
+/* A host whose kernels call from a context: `contexts DEVICE [CODE LINKED]`. `LINKED` has the kernel of library_kernels.h. Without
+ * code lanes are threads of this program. */
 extern "C" {
 #include "common.h"
 #include "context_service.h"
 }
 #include "context_kernels.h"
+#include "library_kernels.h"
 
 #include <mutex>
 #include <string>
@@ -17,7 +19,7 @@ struct kernel {
 };
 #define KERNEL_OF(name) {#name, name}
 static const kernel AFFINE_KERNEL = KERNEL_OF(affine), HELD = KERNEL_OF(held), DIVERGE = KERNEL_OF(diverge), POSTS = KERNEL_OF(posts), BYTES = KERNEL_OF(bytes),
-                    STATUSES = KERNEL_OF(statuses), SAYS = KERNEL_OF(says), MIXED = KERNEL_OF(mixed), CANCELLED = KERNEL_OF(cancelled);
+                    STATUSES = KERNEL_OF(statuses), SAYS = KERNEL_OF(says), MIXED = KERNEL_OF(mixed), CANCELLED = KERNEL_OF(cancelled), LINKED_ONE = KERNEL_OF(linked);
 
 static hostcall_device *device;
 static hostcall_stream *stream;
@@ -76,14 +78,14 @@ int main(int argc, char **argv) {
     hostcall_context *context, *other;
     hostcall_statistics before, after;
     const hostcall_service service = {methods, 5, serve, &tally_of, NULL, true}, slow = {slow_methods, 1, serve_slowly, &answers, NULL, false};
-    EXPECT(argc >= 2);
+    EXPECT(argc == 2 || argc == 4);
     works(hostcall_options_new(argv[1], &options, &error));
     works(hostcall_options_service(options, &service, &error));
     works(hostcall_options_service(options, &slow, &error));
     works(hostcall_options_output(options, take, NULL, NULL, &error));
     works(hostcall_device_open(&options, &device, &error));
     works(hostcall_stream_new(device, &stream, &error));
-    if (argc > 2)
+    if (argc > 3)
         works(hostcall_rocm_code_load(device, argv[2], HOSTCALL_ROCM_VERSION_STACKS, &code, &error));
     works(hostcall_context_new(device, "kernels of others", &context, &error));
     works(hostcall_context_new(device, "others", &other, &error));
@@ -126,6 +128,30 @@ int main(int argc, char **argv) {
     hostcall_text_free(&text);
     works(hostcall_context_failed_check(context, &text, &error));
     EXPECT(text == NULL && hostcall_text_get(NULL) == NULL);
+
+    /* Functions that are linked, and a check that has a number. */
+    if (argc > 3) {
+        hostcall_rocm_code_free(&code);
+        works(hostcall_rocm_code_load(device, argv[3], HOSTCALL_ROCM_VERSION_STACKS, &code, &error));
+    }
+    uint32_t number, again;
+    works(hostcall_context_check_number(other, "loss is finite", "train.py", 12, &again, &error));
+    works(hostcall_context_check_number(context, "loss is finite", "train.py", 13, &number, &error));
+    EXPECT(number != again);
+    works(hostcall_context_check_number(context, "loss is finite", "train.py", 12, &again, &error));
+    EXPECT(number != again);
+    for (uint32_t lanes : {1u, 64u, 100u, 700u}) {
+        const uint64_t posts = __atomic_load_n(&tally_of.posts, __ATOMIC_RELAXED);
+        run(LINKED_ONE, at, lanes, 128, number);
+        works(hostcall_context_failed_check(context, &text, &error));
+        EXPECT(__atomic_load_n(&tally_of.posts, __ATOMIC_RELAXED) - posts == lanes + (lanes + 2) / 3);
+        EXPECT(lanes == 1 ? text == NULL : strstr(hostcall_text_get(text), "train.py:13: block (") && strstr(hostcall_text_get(text), "`loss is finite` does not hold, nor for"));
+        hostcall_text_free(&text);
+    }
+    if (argc > 3) {
+        hostcall_rocm_code_free(&code);
+        works(hostcall_rocm_code_load(device, argv[2], HOSTCALL_ROCM_VERSION_STACKS, &code, &error));
+    }
 
     /* Cancelled, and renewed; the other context is not. */
     works(hostcall_context_cancel(context, &error));

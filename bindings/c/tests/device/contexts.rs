@@ -14,9 +14,26 @@ static HOST: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = temporary("contexts");
     let mut command = Command::new("c++");
     command.args(["-std=c++17", "-g", "-O1", "-pthread"]).args(FLAGS).arg("-I").arg(source("include"));
-    command.arg(source("tests/c/contexts.cpp")).args(common::shared());
+    command.arg(source("tests/c/contexts.cpp")).arg(host_library()).args(common::shared());
     run(command.arg("-o").arg(&program));
     program
+});
+
+/// hostcall_library.c for threads.
+fn host_library() -> PathBuf {
+    let made = temporary("library.o");
+    let mut command = Command::new("cc");
+    command.args(["-std=gnu99", "-O1", "-c"]).args(FLAGS).arg(source("include/hostcall_library.c"));
+    run(command.arg("-o").arg(&made));
+    made
+}
+
+/// The folder of what `scripts/device-library` makes.
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = temporary("library");
+    let mut command = Command::new(source("../../scripts/device-library"));
+    run(command.arg(&folder).env("NVCC", nvidia().join("bin/nvcc")));
+    folder
 });
 
 #[test]
@@ -29,7 +46,11 @@ fn kernels_in_hip_call_from_a_context() {
     // What a compiler merges or moves, it does where it optimises.
     for (level, name) in [("-O3", "contexts-3.co"), ("-O1", "contexts-1.co")] {
         let code = hip_kernels(&[&HIP[..], &[level]].concat(), KERNELS, name);
-        assert_eq!(run(Command::new(&*HOST).arg("gfx942").arg(code)), "passed\n", "{level}");
+        let bitcode = LIBRARY.join("hostcall_amdgcn.bc").display().to_string();
+        let compiler =
+            [&HIP[..], &[level, "-Xclang", "-mlink-builtin-bitcode", "-Xclang", &bitcode]].concat();
+        let linked = hip_kernels(&compiler, "tests/c/library.hip", &format!("linked-{name}"));
+        assert_eq!(run(Command::new(&*HOST).arg("gfx942").arg(code).arg(linked)), "passed\n", "{level}");
     }
 }
 
@@ -43,6 +64,26 @@ fn nvidia() -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from).expect("there is a home");
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);
     cache.join("hostcall/nvidia")
+}
+
+#[test]
+fn the_library_is_made_for_nvidia() {
+    let mut ptxas = Command::new(nvptx64::ptxas().expect("NVIDIA's assembler is installed"));
+    run(ptxas.args(["-arch=sm_90", "-c", "-o", "/dev/null"]).arg(LIBRARY.join("hostcall_sm_70.ptx")));
+    for file in ["hostcall_nvptx64.bc", "hostcall_sm_90.ltoir"] {
+        assert!(LIBRARY.join(file).exists(), "{file}");
+    }
+}
+
+/// Triton's own compiler reads the bitcode and links it into kernels, which takes few registers more.
+#[test]
+fn triton_links_the_library() {
+    let ptxas = nvptx64::ptxas().expect("NVIDIA's assembler is installed");
+    let mut command = Command::new("python3");
+    command.arg(source("tests/c/triton_kernels.py")).arg(LIBRARY.join("hostcall_nvptx64.bc")).arg(ptxas);
+    command.env("PYTHONPATH", nvidia().with_file_name("triton"));
+    command.env("TRITON_CACHE_DIR", temporary("triton-cache"));
+    print!("{}", run(&mut command));
 }
 
 #[test]

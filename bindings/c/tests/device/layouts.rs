@@ -70,8 +70,10 @@ fn constants_of_calls() -> String {
     ] {
         define(&format!("KEPT_{name}"), number(bit as usize));
     }
-    let [print, check_failed] = Foreign::METHODS;
-    for (name, method) in [("PRINT", print), ("CHECK_FAILED", check_failed)] {
+    let [print, check_failed, numbered] = Foreign::METHODS;
+    for (name, method) in
+        [("PRINT", print), ("CHECK_FAILED", check_failed), ("NUMBERED_CHECK_FAILED", numbered)]
+    {
         let bits = u64::from(method.number()) | u64::from(check_of(method.schema())) << 16;
         define(&format!("METHOD_{name}"), flags(bits));
     }

@@ -20,17 +20,17 @@ const NVIDIA: [&str; 9] = [
 
 /// Assembles PTX, where NVIDIA's assembler is installed.
 pub fn assemble(ptx: &Path) {
-    let Some(mut ptxas) = ptxas() else { return };
-    run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(ptx));
+    let Some(ptxas) = ptxas() else { return };
+    run(Command::new(ptxas).args(["-arch=sm_90", "-o", "/dev/null"]).arg(ptx));
 }
 
 /// NVIDIA's assembler, where it is installed.
-fn ptxas() -> Option<Command> {
+pub fn ptxas() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from)?;
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);
     let places = [PathBuf::from("ptxas"), cache.join("hostcall/ptxas")];
     let is_there = |place: &PathBuf| Command::new(place).arg("--version").output().is_ok();
-    places.into_iter().find(is_there).map(Command::new)
+    places.into_iter().find(is_there)
 }
 
 #[test]

@@ -20,7 +20,7 @@ use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES, LayoutError};
 use hostcall_channel::SharedMemory;
 use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceAddress, DeviceKind, Memory};
-use hostcall_server::services::FailedCheck;
+use hostcall_server::services::{FailedCheck, MOST_NUMBERED};
 use hostcall_server::{CancelReason, LaunchRecord, Server};
 use std::any::Any;
 use std::fmt;
@@ -178,12 +178,25 @@ impl Context {
     }
 
     /// Takes what was told of checks that have failed (`hostcall_check`) in kernels with the context, since it was made or renewed:
-    /// each place once, with how many threads found it. A line on the standard error has said so too.
+    /// each place once, with how many threads found it. A line on the standard error has said so too. It [flushes](Context::flush)
+    /// first.
     ///
     /// # Errors
     /// When the device was closed.
     pub fn failed_checks(&self) -> Result<Vec<FailedCheck>, Error> {
+        self.flush()?;
         Ok(self.device()?.builtins.checks().take(*self.launch.lock()))
+    }
+
+    /// Returns the number of a check, by which kernels tell of it that have no text: those in Triton, whose
+    /// `hostcall_check_number` takes it. It is the same for the same text, file and line (empty and 0: nobody knows), and for
+    /// all contexts of the device.
+    ///
+    /// # Errors
+    /// When 4,096 other checks have numbers, or the device was closed.
+    pub fn check_number(&self, condition: &str, file: &str, line: u32) -> Result<u32, Error> {
+        let number = self.device()?.builtins.checks().number(condition, file, line);
+        number.ok_or(Error::TooManyChecks { limit: MOST_NUMBERED })
     }
 
     /// Ends the calls of kernels with the context with `Cancelled`: those that wait, and all that come until it is

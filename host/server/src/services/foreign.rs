@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Places of which failures are kept, a launch. Failures at others are counted with the last.
 const MOST_PLACES: usize = 256;
 
+/// Most checks that have numbers, a device.
+pub const MOST_NUMBERED: usize = 4096;
+
 /// Bytes to which texts are cut.
 const MOST_TEXT_BYTES: usize = 1024;
 
@@ -24,9 +27,9 @@ const MOST_TEXT_BYTES: usize = 1024;
 pub struct FailedCheck {
     /// What did not hold.
     pub condition: String,
-    /// Source file.
+    /// Source file, empty where nobody said it.
     pub file: String,
-    /// Line in the file, from 1.
+    /// Line in the file, from 1; 0 where nobody said it.
     pub line: u32,
     /// Position of the first block in the grid.
     pub block: [u32; 3],
@@ -39,27 +42,51 @@ pub struct FailedCheck {
 impl fmt::Display for FailedCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { condition, file, line, block: [x, y, z], thread: [i, j, k], count } = self;
-        write!(
-            f,
-            "{file}:{line}: block ({x}, {y}, {z}), thread ({i}, {j}, {k}): `{condition}` does not hold"
-        )?;
+        if !file.is_empty() {
+            write!(f, "{file}:{line}: ")?;
+        }
+        write!(f, "block ({x}, {y}, {z}), thread ({i}, {j}, {k}): `{condition}` does not hold")?;
         if *count > 1 { write!(f, ", nor for {} more", count - 1) } else { Ok(()) }
     }
 }
 
-/// Checks that failed, by launch.
+/// Where a check is that has a number.
+#[derive(Clone, PartialEq, Eq)]
+struct CheckPlace {
+    condition: String,
+    file: String,
+    line: u32,
+}
+
+/// Checks: those that failed, by launch, and those that have numbers.
 #[derive(Default)]
-pub struct Checks(Mutex<HashMap<LaunchId, Vec<FailedCheck>>>);
+pub struct Checks {
+    failed: Mutex<HashMap<LaunchId, Vec<FailedCheck>>>,
+    numbered: Mutex<Vec<CheckPlace>>,
+}
 
 impl Checks {
     /// Takes those of a launch, or of a context: in the order in which they failed first.
     pub fn take(&self, launch: LaunchId) -> Vec<FailedCheck> {
-        self.0.lock().remove(&launch).unwrap_or_default()
+        self.failed.lock().remove(&launch).unwrap_or_default()
+    }
+
+    /// Returns the number of a check, the same each time; `None` if too many have one.
+    pub fn number(&self, condition: &str, file: &str, line: u32) -> Option<u32> {
+        let place = CheckPlace { condition: text(condition.as_bytes()), file: text(file.as_bytes()), line };
+        let mut numbered = self.numbered.lock();
+        let known = numbered.iter().position(|known| *known == place).or_else(|| {
+            (numbered.len() < MOST_NUMBERED).then(|| {
+                numbered.push(place);
+                numbered.len() - 1
+            })
+        });
+        known.map(|number| number as u32)
     }
 
     /// Returns what is to be told of it, if it is the first at its place.
     fn add(&self, launch: LaunchId, check: FailedCheck) -> Option<String> {
-        let mut all = self.0.lock();
+        let mut all = self.failed.lock();
         let of_launch = all.entry(launch).or_default();
         let is_full = of_launch.len() >= MOST_PLACES;
         let is_same = |known: &&mut FailedCheck| {
@@ -82,6 +109,14 @@ impl Checks {
 pub(super) struct Foreign {
     pub stdio: Arc<Stdio>,
     pub checks: Arc<Checks>,
+}
+
+impl Foreign {
+    fn has_failed(&self, check: FailedCheck) {
+        if let Some(said) = self.checks.add(calling_launch(), check) {
+            report::line(format_args!("a check of a kernel has failed: {said}"));
+        }
+    }
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -115,9 +150,17 @@ impl ForeignHandler for Foreign {
     ) -> Result<(), CallError> {
         let check =
             FailedCheck { condition: text(condition), file: text(file), line, block, thread, count: 1 };
-        if let Some(said) = self.checks.add(calling_launch(), check) {
-            report::line(format_args!("a check of a kernel has failed: {said}"));
-        }
+        self.has_failed(check);
+        Ok(())
+    }
+
+    fn numbered_check_failed(&self, place: u64, block: u64) -> Result<(), CallError> {
+        let part = |word: u64, at: u32, bits: u32| (word >> at) as u32 & (u32::MAX >> (32 - bits));
+        let known = self.checks.numbered.lock().get(place as u32 as usize).cloned();
+        let CheckPlace { condition, file, line } = known.ok_or(CallError::Malformed)?;
+        let thread = [part(place, 32, 10), part(place, 42, 10), part(place, 52, 6)];
+        let block = [part(block, 0, 32), part(block, 32, 16), part(block, 48, 16)];
+        self.has_failed(FailedCheck { condition, file, line, block, thread, count: 1 });
         Ok(())
     }
 }
@@ -147,5 +190,16 @@ mod tests {
         assert_eq!((all.len(), all[0].count, all[MOST_PLACES - 1].count), (MOST_PLACES, 2, 2));
         assert_eq!(all[0].to_string(), format!("{first}, nor for 1 more"));
         assert!(checks.take(launch).is_empty());
+    }
+
+    #[test]
+    fn checks_have_one_number_each() {
+        let checks = Checks::default();
+        assert_eq!(checks.number("a", "", 0), Some(0));
+        assert_eq!(checks.number("a", "", 1), Some(1));
+        assert_eq!(checks.number("a", "", 0), Some(0));
+        assert!((2..MOST_NUMBERED as u32).all(|line| checks.number("a", "", line) == Some(line)));
+        assert_eq!(checks.number("b", "", 0), None);
+        assert_eq!(checks.number("a", "", 7), Some(7));
     }
 }

@@ -9,4 +9,7 @@ pub trait Foreign {
     fn print(stream: u32, format: &[u8], arguments: &[u8]) -> u64;
     /// Tells of a check that has failed at a line of a file: of a thread (x, y, z) of a block.
     fn check_failed(line: u32, block: [u32; 3], thread: [u32; 3], file: &[u8], condition: &[u8]);
+    /// Tells of a check that the host has given a number: bits 0 to 31 of `place` are that, then come 10, 10 and 6 bits of the
+    /// thread. `block` has 32, 16 and 16 bits.
+    fn numbered_check_failed(place: u64, block: u64);
 }

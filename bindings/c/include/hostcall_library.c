@@ -1,0 +1,93 @@
+/*
+ * Calls, posts and checks of hostcall_device.h as a library, for languages that link code of the device and include no header:
+ * Triton, Numba, Julia and whatever reads bitcode, PTX or LTO-IR. `scripts/device-library` compiles it.
+ *
+ * The first functions take and return what such languages have, one value each, and lanes for which `mask` is 0 do nothing.
+ * A wave whose lanes all call goes in one packet; where some lanes are left out, those that call do it one after the other.
+ */
+/* Loops over words whose number is known are unrolled anyway; whoever links this is not to be warned of the others. */
+#define HOSTCALL_UNROLL_
+#include "hostcall_device.h"
+
+#if defined(__CUDACC__) || (defined(__clang__) && (defined(__CUDA__) || defined(__HIP__)))
+#define HOSTCALL_EXPORTED __device__ __noinline__
+#define HOSTCALL_EXPORTED_IN_LINE __device__ __forceinline__
+#else
+#define HOSTCALL_EXPORTED __attribute__((noinline, used))
+#if defined(__clang__)
+#define HOSTCALL_EXPORTED_IN_LINE __attribute__((always_inline, used))
+#else
+#define HOSTCALL_EXPORTED_IN_LINE __attribute__((used))
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Calls a method with words, and returns the word that it answers, or `otherwise` where `mask` is 0 or the call fails. */
+#define HOSTCALL_CALL_OF_(count, parameters, ...)                                                                          \
+    HOSTCALL_EXPORTED int64_t hostcall_call##count(int64_t context, int64_t method, int32_t mask, int64_t otherwise parameters) { \
+        const uint64_t words[] = {__VA_ARGS__};                                                                            \
+        uint64_t result;                                                                                                   \
+        if (mask == 0 || hostcall_call_words((uint64_t)context, (uint64_t)method, words, count, &result, 1, 0) != HOSTCALL_CALL_OK) \
+            return otherwise;                                                                                              \
+        return (int64_t)result;                                                                                            \
+    }
+
+/* Posts words to a method. Returns 1 where they are on their way, and 0 where `mask` is 0 or there is no context. */
+#define HOSTCALL_POST_OF_(count, parameters, ...)                                                                          \
+    HOSTCALL_EXPORTED int32_t hostcall_post##count(int64_t context, int64_t method, int32_t mask parameters) {            \
+        const uint64_t words[] = {__VA_ARGS__};                                                                            \
+        return mask != 0 ? hostcall_post_words((uint64_t)context, (uint64_t)method, words, count) : 0;                     \
+    }
+
+#define HOSTCALL_WORDS_0_
+#define HOSTCALL_WORDS_1_ , int64_t a
+#define HOSTCALL_WORDS_2_ , int64_t a, int64_t b
+#define HOSTCALL_WORDS_3_ , int64_t a, int64_t b, int64_t c
+#define HOSTCALL_WORDS_4_ , int64_t a, int64_t b, int64_t c, int64_t d
+#define HOSTCALL_BOTH_(count, ...)                         \
+    HOSTCALL_CALL_OF_(count, HOSTCALL_WORDS_##count##_, __VA_ARGS__) \
+    HOSTCALL_POST_OF_(count, HOSTCALL_WORDS_##count##_, __VA_ARGS__)
+
+HOSTCALL_BOTH_(0, 0)
+HOSTCALL_BOTH_(1, (uint64_t)a)
+HOSTCALL_BOTH_(2, (uint64_t)a, (uint64_t)b)
+HOSTCALL_BOTH_(3, (uint64_t)a, (uint64_t)b, (uint64_t)c)
+HOSTCALL_BOTH_(4, (uint64_t)a, (uint64_t)b, (uint64_t)c, (uint64_t)d)
+
+/*
+ * Checks something, and returns whether it holds, where `mask` is not 0. If not, the host is told: `number` is that of the check
+ * (`Context::check_number` in Rust, `hostcall_context_check_number` in C). Nobody waits for it.
+ */
+HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_check_number(int64_t context, int32_t mask, int32_t condition, int32_t number) {
+    if (mask != 0 && condition == 0)
+        hostcall_numbered_check_failed_((uint64_t)context, (uint32_t)number);
+    return condition;
+}
+
+/* Functions of the header that have no symbol there, as they are. */
+HOSTCALL_EXPORTED uint64_t hostcall_library_call_words(uint64_t context, uint64_t method, const uint64_t *arguments,
+                                                       uint32_t argument_words, uint64_t *results, uint32_t result_words,
+                                                       uint32_t timeout_us) {
+    return hostcall_call_words(context, method, arguments, argument_words, results, result_words, timeout_us);
+}
+
+HOSTCALL_EXPORTED int hostcall_library_post_words(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count) {
+    return hostcall_post_words(context, method, words, count);
+}
+
+HOSTCALL_EXPORTED uint64_t hostcall_library_call_bytes(uint64_t context, uint64_t method, struct hostcall_bytes *call,
+                                                       uint32_t timeout_us) {
+    return hostcall_call_bytes(context, method, call, timeout_us);
+}
+
+HOSTCALL_EXPORTED uint64_t hostcall_library_print(uint64_t context, uint32_t stream, const char *format,
+                                                  const struct hostcall_arguments *arguments) {
+    return hostcall_print(context, stream, format, arguments);
+}
+
+#ifdef __cplusplus
+}
+#endif
