@@ -26,6 +26,44 @@ pub const fn of(text: &str) -> u64 {
     add(EMPTY, text.as_bytes())
 }
 
+/// Adds other hashes to a hash.
+pub const fn add_hashes(mut hash: u64, others: &[u64]) -> u64 {
+    let mut i = 0;
+    while i < others.len() {
+        hash = add_hash(hash, others[i]);
+        i += 1;
+    }
+    hash
+}
+
+/// The schema of a function, or of the same one that is unsafe to call.
+pub const fn with_safety(of_safe: u64, is_unsafe: bool) -> u64 {
+    if is_unsafe { add(of_safe, b"unsafe") } else { of_safe }
+}
+
+/// The schema of a method with this full name, as `Inventory::find`, of its parameters' types and its result's. One that is unsafe
+/// to call has another one than a safe method of the same name and types, so that nobody calls it by describing it as safe.
+pub const fn of_method(name: &str, parameters: &[u64], result: u64, is_unsafe: bool) -> u64 {
+    with_safety(add_hash(add_hashes(of(name), parameters), result), is_unsafe)
+}
+
+/// The schema of a struct with fields of these schemas: no other type's, whatever the struct's name is.
+pub const fn of_struct(name: &str, fields: &[u64]) -> u64 {
+    add_hashes(add_hash(of("struct"), of(name)), fields)
+}
+
+/// The schema of an enum with these variants and their fields' schemas.
+pub const fn of_enum(name: &str, variants: &[(&str, &[u64])]) -> u64 {
+    let mut hash = of(name);
+    let mut i = 0;
+    while i < variants.len() {
+        let (name, fields) = variants[i];
+        hash = add_hashes(add(hash, name.as_bytes()), fields);
+        i += 1;
+    }
+    hash
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

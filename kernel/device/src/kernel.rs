@@ -517,7 +517,7 @@ pub unsafe fn value_of_launch<'launch, A: KernelArg>(
 /// The schema of a kernel with parameters of these schemas: another one where it is unsafe to launch.
 #[doc(hidden)]
 pub const fn kernel_schema(parameters: &[u64], is_unsafe: bool) -> u64 {
-    crate::__private::with_safety(crate::__private::add_hashes(schema::of("kernel"), parameters), is_unsafe)
+    schema::with_safety(schema::add_hashes(schema::of("kernel"), parameters), is_unsafe)
 }
 
 /// Makes the info of a kernel whose argument block is a `B`.

@@ -124,26 +124,10 @@ pub fn without_bytes<R>((result, _): (R, usize)) -> R {
     result
 }
 
-/// The schema of a service's method. One that is unsafe to call has another one than a safe method of the same name and types,
-/// so that nobody calls it by describing it as safe.
-pub const fn method_schema(name: &str, parameters: &[u64], result: u64, is_unsafe: bool) -> u64 {
-    with_safety(schema::add_hash(add_hashes(schema::of(name), parameters), result), is_unsafe)
-}
-
-/// The schema of a function, or of the same one that is unsafe to call.
-pub(crate) const fn with_safety(of_safe: u64, is_unsafe: bool) -> u64 {
-    if is_unsafe { schema::add(of_safe, b"unsafe") } else { of_safe }
-}
-
-/// The schema of a struct with fields of these schemas: no other type's, whatever the struct's name is.
-pub const fn struct_schema(name: &str, fields: &[u64]) -> u64 {
-    add_hashes(schema::add_hash(schema::of("struct"), schema::of(name)), fields)
-}
-
 /// The schema of a struct in memory, with fields of these schemas: where its fields lie is said by these,
 /// and where the struct lies among others by its alignment, which an `align` in its `repr` may raise.
 pub const fn plain_schema(name: &str, align: usize, fields: &[u64]) -> u64 {
-    schema::add_hash(struct_schema(name, fields), align as u64)
+    schema::add_hash(schema::of_struct(name, fields), align as u64)
 }
 
 /// Whether a struct of this alignment has its fields where C puts them, without padding between them: each
@@ -159,27 +143,6 @@ pub const fn lies_as_in_c(align: usize, fields: &[[usize; 3]]) -> bool {
         i += 1;
     }
     true
-}
-
-/// The schema of an enum with these variants and their fields' schemas.
-pub const fn enum_schema(name: &str, variants: &[(&str, &[u64])]) -> u64 {
-    let mut hash = schema::of(name);
-    let mut i = 0;
-    while i < variants.len() {
-        let (name, fields) = variants[i];
-        hash = add_hashes(schema::add(hash, name.as_bytes()), fields);
-        i += 1;
-    }
-    hash
-}
-
-pub(crate) const fn add_hashes(mut hash: u64, others: &[u64]) -> u64 {
-    let mut i = 0;
-    while i < others.len() {
-        hash = schema::add_hash(hash, others[i]);
-        i += 1;
-    }
-    hash
 }
 
 /// The largest of these numbers, or 0.

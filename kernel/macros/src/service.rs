@@ -368,7 +368,7 @@ impl Method {
                 #k::Method::described(
                     #full_name,
                     #base + #index,
-                    #k::method_schema(
+                    #k::schema::of_method(
                         #full_name,
                         &[#(#parameters,)* #(#output,)*],
                         <#result as #k::Wire>::SCHEMA,

@@ -90,7 +90,7 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
             let schemas = fields.schemas();
             (
                 fields.count(),
-                quote!(#k::struct_schema(#text, #schemas)),
+                quote!(#k::schema::of_struct(#text, #schemas)),
                 quote!(let Self #pattern = self; #write),
                 quote!(#read #k::Some(Self #pattern)),
             )
@@ -113,7 +113,7 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
             }
             (
                 quote!(1 + #k::largest(&[#(#counts),*])),
-                quote!(#k::enum_schema(#text, &[#(#schemas),*])),
+                quote!(#k::schema::of_enum(#text, &[#(#schemas),*])),
                 quote!(#words[..<Self as #k::Wire>::WORDS].fill(0); match self { #(#write)* }),
                 quote!(match #words[0] { #(#read)* _ => #k::None }),
             )

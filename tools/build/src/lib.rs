@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod assembler;
+mod bind;
 mod calls;
 mod cargo;
 mod contraction;
@@ -43,6 +44,7 @@ mod stack;
 mod target;
 mod toolchain;
 
+pub use bind::{BindError, bind_c};
 pub use error::BuildError;
 pub use image::Image;
 pub use kernels::Kernels;

@@ -67,6 +67,14 @@ pub enum Command {
         /// Folder of the program's package
         program: PathBuf,
     },
+    /// Prints a C header of services in Rust, by which kernels in C, C++, CUDA and HIP call them with their types
+    Bind {
+        /// The source with the services' traits, and the structs and enums that they name
+        file: PathBuf,
+        /// This service alone
+        #[arg(long, value_name = "NAME")]
+        service: Option<String>,
+    },
     /// Makes a package to start a program from
     New {
         /// Makes a host program with a package of kernels, which runs on every device

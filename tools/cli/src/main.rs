@@ -51,6 +51,7 @@ fn main() {
                 let program = image::package_around(program);
                 build_image(&build.request(program, target.clone()), &target, report)
             }
+            Command::Bind { file, service } => bind(&file, service.as_deref()),
             Command::New { app: false, name } => new::package(&name),
             Command::New { app: true, name } => new::app(&name),
             Command::Trace(command) => trace::run(command),
@@ -190,6 +191,10 @@ fn suggestion(error: &clap::Error) -> String {
         _ => None,
     });
     meant.map_or_else(String::new, |meant| format!(": did you mean `{meant}`?"))
+}
+
+fn bind(file: &Path, service: Option<&str>) -> Outcome {
+    print(format_args!("{}", hostcall_build::bind_c(file, service)?))
 }
 
 fn devices(verbose: bool) -> Outcome {

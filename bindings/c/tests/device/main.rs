@@ -1,6 +1,7 @@
 //! The header of kernels that other compilers make: what it says of layouts, threads of the host as waves, and kernels on the
 //! GPU in software.
 
+mod bound;
 #[path = "../common/mod.rs"]
 mod common;
 mod contexts;

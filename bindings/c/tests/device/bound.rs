@@ -1,0 +1,107 @@
+//! Kernels in HIP that call a service in Rust by the header which is made of it.
+
+use crate::common::source;
+use crate::{HIP, hip_kernels, temporary};
+use hostcall::rocm::{KernelArgument, Version};
+use hostcall::{Device, Grid, Output};
+use hostcall_abi::status::CallError;
+use inventory::{Inventory, InventoryHandler, Refused};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Items by key: name and amount.
+#[derive(Default)]
+struct Store(Mutex<BTreeMap<u64, (String, u64)>>);
+
+impl InventoryHandler for Store {
+    fn find(&self, key: u64, name: &mut Output<'_>) -> Result<Option<u64>, CallError> {
+        let items = self.0.lock().unwrap();
+        let Some((text, amount)) = items.get(&key) else { return Ok(None) };
+        name.push(text.as_bytes())?;
+        Ok(Some(*amount))
+    }
+
+    fn add(&self, key: u64, amount: u64, name: &str) -> Result<Result<(), Refused>, CallError> {
+        let mut items = self.0.lock().unwrap();
+        if items.contains_key(&key) {
+            return Ok(Err(Refused::Duplicate));
+        }
+        items.insert(key, (name.to_owned(), amount));
+        Ok(Ok(()))
+    }
+
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Result<Result<u64, Refused>, CallError> {
+        let mut items = self.0.lock().unwrap();
+        if !items.contains_key(&to) {
+            return Ok(Err(Refused::NoSuchItem));
+        }
+        let (_, has) = items.get_mut(&from).unwrap();
+        if *has < amount {
+            return Ok(Err(Refused::TooFew(*has)));
+        }
+        *has -= amount;
+        let left = *has;
+        items.get_mut(&to).unwrap().1 += if from == to { 0 } else { amount };
+        Ok(Ok(left))
+    }
+}
+
+/// The kernels with the header of a source.
+fn bound(service: &Path, name: &str) -> PathBuf {
+    let folder = temporary(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let header = hostcall_build::bind_c(service, Some("Inventory")).unwrap();
+    std::fs::write(folder.join("inventory.h"), header).unwrap();
+    let folder = folder.display().to_string();
+    hip_kernels(&[&HIP[..], &["-I", &folder]].concat(), "tests/c/bound.hip", &format!("{name}.co"))
+}
+
+/// Runs a kernel, whose lanes find nothing wrong.
+fn run(code: &Path, kernel: &str, lanes: u32) {
+    let device = Device::builder("gfx942").service(Inventory::serve(Store::default())).open().unwrap();
+    let (stream, context) = (device.stream().unwrap(), device.context("bound").unwrap());
+    let code = device.load_code_object_bytes(&std::fs::read(code).unwrap(), Version::Stacks).unwrap();
+    let out = device.upload(&vec![u64::MAX; lanes as usize]).unwrap();
+    let arguments =
+        [KernelArgument::context(&context), KernelArgument::buffer(&out), KernelArgument::value(lanes)];
+    // SAFETY: they are what the kernel takes.
+    unsafe { code.kernel(kernel).unwrap().launch(&stream, Grid::new(lanes.div_ceil(64), 64), &arguments) }
+        .unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(out.read().unwrap(), vec![0; lanes as usize]);
+}
+
+#[test]
+fn kernels_call_by_a_bound_header() {
+    let code = bound(&source("../../programs/inventory/src/lib.rs"), "bound");
+    run(&code, "stock", 100);
+    run(&code, "stock", 1);
+}
+
+#[test]
+fn a_header_of_other_types_is_told() {
+    let text = std::fs::read_to_string(source("../../programs/inventory/src/lib.rs")).unwrap();
+    let other = temporary("other.rs");
+    std::fs::write(&other, text.replace("to: u64, amount: u64)", "to: u64, amount: u32)")).unwrap();
+    run(&bound(&other, "mismatch"), "mismatch", 70);
+}
+
+#[test]
+fn what_c_cannot_say_is_refused() {
+    let file = temporary("refused.rs");
+    for (text, why) in [
+        ("fn x(", "1: "),
+        ("struct A;", "no trait with #[service] is in the file"),
+        ("#[service]\ntrait A {\n    fn a(x: Vec<u8>);\n}", "3: C has no name for this generic type"),
+        ("#[service]\ntrait A {\n    fn a(x: B);\n}\nstruct B { b: Option<B> }", "`B` has itself within"),
+        ("#[service]\ntrait A {\n    fn a(x: B);\n}", "3: `B` is not in this file"),
+        ("#[service(number = N)]\ntrait A {\n    fn a();\n}", "write the service's number as digits"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let error = hostcall_build::bind_c(&file, None).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    let error = hostcall_build::bind_c(Path::new("/no/such.rs"), None).unwrap_err().to_string();
+    assert!(error.starts_with("/no/such.rs was not read"), "{error}");
+}

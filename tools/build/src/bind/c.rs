@@ -1,0 +1,445 @@
+//! The header.
+
+use super::types::{Field, Kind, Method, Service, Type};
+use hostcall_abi::word::check_of;
+use std::fmt::Write;
+
+/// Words of a call that goes by words alone, each way.
+const MOST_WORDS: usize = 7;
+
+/// Words of a post.
+const MOST_POST_WORDS: usize = 5;
+
+/// Returns the header of services that a file of this name has.
+pub(super) fn header(services: &[Service], file: &str) -> String {
+    let names: Vec<_> = services.iter().map(|service| snake(&service.name).to_uppercase()).collect();
+    let guard = format!("HOSTCALL_BOUND_{}_H", names.join("_"));
+    let mut out =
+        format!("/* Made by `hostcall bind` of {file}: make it anew where the service changes. */\n");
+    let _ = write!(out, "#ifndef {guard}\n#define {guard}\n#include \"hostcall_device.h\"\n");
+    for service in services {
+        Writer { out: &mut out, prefix: snake(&service.name), known: Vec::new() }.service(service);
+    }
+    out + "\n#endif\n"
+}
+
+/// `TooFew` as `too_few`.
+fn snake(name: &str) -> String {
+    let mut out = String::new();
+    let letters: Vec<char> = name.chars().collect();
+    for (at, &letter) in letters.iter().enumerate() {
+        let begins = letter.is_uppercase()
+            && at > 0
+            && letters[at - 1] != '_'
+            && (!letters[at - 1].is_uppercase()
+                || letters.get(at + 1).is_some_and(|next| next.is_lowercase()));
+        if begins {
+            out.push('_');
+        }
+        out.extend(letter.to_lowercase());
+    }
+    out
+}
+
+/// A name that C or C++ has taken gets a line after it.
+fn safe(name: &str) -> String {
+    const TAKEN: [&str; 30] = [
+        "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete", "do",
+        "double", "else", "enum", "extern", "float", "for", "goto", "if", "int", "long", "new", "operator",
+        "private", "public", "register", "short", "signed", "this", "void",
+    ];
+    // Names of the function's own.
+    let is_own =
+        ["context", "result", "timeout_us", "status_", "words_", "results_", "call_"].contains(&name);
+    if TAKEN.contains(&name) || is_own { format!("{name}_") } else { name.to_owned() }
+}
+
+struct Writer<'a> {
+    out: &'a mut String,
+    /// The service's name, before all others.
+    prefix: String,
+    /// Types that are there.
+    known: Vec<Type>,
+}
+
+impl Writer<'_> {
+    fn line(&mut self, text: &str) {
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    fn service(&mut self, service: &Service) {
+        self.line("");
+        self.comment(&service.docs, &format!("The service {}.", service.name));
+        for (at, method) in service.methods.iter().enumerate() {
+            let number = service.number + at as u16;
+            let check = check_of(method.schema(&service.name));
+            let name = format!("{}_{}", self.prefix, snake(&method.name)).to_uppercase();
+            self.line(&format!("#define {name} HOSTCALL_METHOD({number}, {check:#x})"));
+        }
+        for method in &service.methods {
+            for (_, kind) in &method.parameters {
+                if let Kind::Value(of) = kind {
+                    self.define(of);
+                }
+            }
+            self.define(&method.result);
+            self.call(service, method);
+            let is_posted =
+                method.result == Type::Unit && method.output.is_none() && method.bytes().is_empty();
+            if is_posted && method.argument_words() <= MOST_POST_WORDS {
+                self.post(service, method);
+            }
+        }
+    }
+
+    fn comment(&mut self, docs: &[String], otherwise: &str) {
+        let text = if docs.is_empty() { otherwise.to_owned() } else { docs.join("\n * ") };
+        self.line(&format!("/* {} */", text.replace("*/", "* /")));
+    }
+
+    /// The part of a name that says which type it is.
+    fn name(&self, of: &Type) -> String {
+        match of {
+            Type::Unit => "unit".into(),
+            Type::Scalar(scalar) => scalar.rust.into(),
+            Type::Array(of, count) => format!("array_{count}_{}", self.name(of)),
+            Type::Option(of) => format!("option_{}", self.name(of)),
+            Type::Result(value, error) => format!("result_{}_{}", self.name(value), self.name(error)),
+            Type::Tuple(parts) => {
+                parts.iter().fold("tuple".into(), |all, part| format!("{all}_{}", self.name(part)))
+            }
+            Type::Struct(name, _) | Type::Enum(name, _) => snake(name),
+        }
+    }
+
+    /// The type in C.
+    fn c(&self, of: &Type) -> String {
+        match of {
+            Type::Scalar(scalar) => scalar.c.into(),
+            _ => format!("struct {}_{}", self.prefix, self.name(of)),
+        }
+    }
+
+    /// The members of a type that is a struct in C.
+    fn members(&self, of: &Type) -> Vec<Field> {
+        let member = |name: &str, of: &Type| Field { name: safe(name), of: of.clone() };
+        match of {
+            Type::Unit | Type::Scalar(_) => Vec::new(),
+            Type::Array(..) => Vec::new(),
+            Type::Option(of) => vec![member("value", of)],
+            Type::Result(value, error) => vec![member("value", value), member("error", error)],
+            Type::Tuple(parts) => {
+                parts.iter().enumerate().map(|(at, part)| member(&format!("_{at}"), part)).collect()
+            }
+            Type::Struct(_, fields) => fields.iter().map(|field| member(&field.name, &field.of)).collect(),
+            Type::Enum(_, variants) => {
+                let of_variant = variants.iter().flat_map(|variant| {
+                    let fields = variant.fields.iter();
+                    fields.map(|field| {
+                        let of_field = field.name.trim_start_matches('_');
+                        let name = match variant.fields.len() {
+                            1 if field.name.starts_with('_') => snake(&variant.name),
+                            _ => format!("{}_{of_field}", snake(&variant.name)),
+                        };
+                        let name = if name == "tag" { "tag_".into() } else { safe(&name) };
+                        Field { name, of: field.of.clone() }
+                    })
+                });
+                of_variant.collect()
+            }
+        }
+    }
+
+    /// Writes a type with what puts it into words and takes it out of them, if it is not there.
+    fn define(&mut self, of: &Type) {
+        if self.known.contains(of) || *of == Type::Unit {
+            return;
+        }
+        self.known.push(of.clone());
+        match of {
+            Type::Array(of, _) => self.define(of),
+            _ => self.members(of).iter().for_each(|member| self.define(&member.of)),
+        }
+        self.line("");
+        if let Type::Enum(name, variants) = of {
+            let prefix = format!("{}_{}", self.prefix, snake(name)).to_uppercase();
+            let names =
+                variants.iter().map(|variant| format!("{prefix}_{}", snake(&variant.name).to_uppercase()));
+            let names = names.collect::<Vec<_>>().join(", ");
+            self.line(&format!("enum {{ {names} }};"));
+        }
+        self.declare(of);
+        self.put(of);
+        self.get(of);
+    }
+
+    fn declare(&mut self, of: &Type) {
+        let tag = match of {
+            Type::Scalar(_) => return,
+            Type::Option(_) => "    uint8_t is_some;\n",
+            Type::Result(..) => "    uint8_t is_ok;\n",
+            Type::Enum(..) => "    uint32_t tag; /* Which of them it is, by the names above. */\n",
+            _ => "",
+        };
+        let mut text = format!("{} {{\n{tag}", self.c(of));
+        if let Type::Array(of, count) = of {
+            let _ = writeln!(text, "    {} items[{count}];", self.c(of));
+        }
+        for Field { name, of } in self.members(of).iter().filter(|member| member.of != Type::Unit) {
+            let _ = writeln!(text, "    {} {name};", self.c(of));
+        }
+        // C has no struct without members.
+        if of.words() == 0 {
+            text += "    uint8_t nothing;\n";
+        }
+        self.line(&(text + "};\n"));
+    }
+
+    /// What puts the value `from` at a word.
+    fn put_value(&self, of: &Type, from: &str, at: &str) -> String {
+        match of {
+            Type::Unit => String::new(),
+            Type::Scalar(_) => format!("{}_put_{}_({at}, {from});", self.prefix, self.name(of)),
+            _ => format!("{}_put_{}_({at}, &{from});", self.prefix, self.name(of)),
+        }
+    }
+
+    fn get_value(&self, of: &Type, to: &str, at: &str) -> String {
+        match of {
+            Type::Unit => "1".into(),
+            _ => format!("{}_get_{}_({at}, &{to})", self.prefix, self.name(of)),
+        }
+    }
+
+    fn put(&mut self, of: &Type) {
+        let (prefix, name, c) = (self.prefix.clone(), self.name(of), self.c(of));
+        if let Type::Scalar(scalar) = of {
+            let body = match scalar.rust {
+                "f32" => "uint32_t bits;\n    hostcall_copy_(&bits, &v, 4);\n    words[0] = bits;".into(),
+                "f64" => "hostcall_copy_(words, &v, 8);".into(),
+                _ => format!("words[0] = {};", scalar.put),
+            };
+            return self.line(&format!(
+                "HOSTCALL_FUNCTION void {prefix}_put_{name}_(uint64_t *words, {c} v) {{\n    {body}\n}}"
+            ));
+        }
+        let mut text =
+            format!("HOSTCALL_FUNCTION void {prefix}_put_{name}_(uint64_t *words, const {c} *v) {{\n");
+        let members = self.members(of);
+        let parts = |first: usize, members: &[Field]| {
+            let mut at = first;
+            members.iter().fold(String::new(), |all, Field { name, of }| {
+                let put = self.put_value(of, &format!("v->{name}"), &format!("words + {at}"));
+                at += of.words();
+                if put.is_empty() { all } else { all + "        " + &put + "\n" }
+            })
+        };
+        let zeros = format!("    for (uint32_t i = 0; i < {}; i++)\n        words[i] = 0;\n", of.words());
+        text += &match of {
+            Type::Array(item, count) => {
+                let put = self.put_value(item, "v->items[i]", &format!("words + {} * i", item.words()));
+                format!("    for (uint32_t i = 0; i < {count}; i++)\n        {put}\n")
+            }
+            Type::Option(_) => {
+                format!(
+                    "{zeros}    words[0] = v->is_some != 0;\n    if (v->is_some) {{\n{}    }}\n",
+                    parts(1, &members)
+                )
+            }
+            Type::Result(..) => format!(
+                "{zeros}    words[0] = v->is_ok == 0;\n    if (v->is_ok) {{\n{}    }} else {{\n{}    }}\n",
+                parts(1, &members[..1]),
+                parts(1, &members[1..])
+            ),
+            Type::Enum(_, variants) => {
+                let (mut left, mut cases) = (&members[..], String::new());
+                for (tag, variant) in variants.iter().enumerate() {
+                    let (own, others) = left.split_at(variant.fields.len());
+                    let _ = write!(cases, "    case {tag}:\n{}        break;\n", parts(1, own));
+                    left = others;
+                }
+                format!("{zeros}    words[0] = v->tag;\n    switch (v->tag) {{\n{cases}    }}\n")
+            }
+            _ => format!("    {{\n{}    }}\n", parts(0, &members)),
+        };
+        if of.words() == 0 {
+            text += "    (void)words, (void)v;\n";
+        }
+        self.line(&(text + "}"));
+    }
+
+    fn get(&mut self, of: &Type) {
+        let (prefix, name, c) = (self.prefix.clone(), self.name(of), self.c(of));
+        let mut text =
+            format!("HOSTCALL_FUNCTION int {prefix}_get_{name}_(const uint64_t *words, {c} *v) {{\n");
+        if let Type::Scalar(scalar) = of {
+            text += &match scalar.rust {
+                "f32" => "    uint32_t bits = (uint32_t)words[0];\n    hostcall_copy_(v, &bits, 4);\n    return bits == words[0];\n".into(),
+                "f64" => "    hostcall_copy_(v, words, 8);\n    return 1;\n".into(),
+                _ => {
+                    let again = format!("({})*v == w", if scalar.c.starts_with('i') { "uint64_t)(int64_t" } else { "uint64_t" });
+                    format!("    const uint64_t w = words[0];\n    *v = ({c})w;\n    return {again}{};\n", scalar.check)
+                }
+            };
+            return self.line(&(text + "}"));
+        }
+        let members = self.members(of);
+        let parts = |first: usize, members: &[Field]| {
+            let mut at = first;
+            let parts = members.iter().map(|Field { name, of }| {
+                let get = self.get_value(of, &format!("v->{name}"), &format!("words + {at}"));
+                at += of.words();
+                get
+            });
+            let parts: Vec<_> = parts.filter(|part| part != "1").collect();
+            if parts.is_empty() { "1".to_owned() } else { parts.join(" && ") }
+        };
+        text += &match of {
+            Type::Array(item, count) => {
+                let get = self.get_value(item, "v->items[i]", &format!("words + {} * i", item.words()));
+                format!(
+                    "    int is_good = 1;\n    for (uint32_t i = 0; i < {count}; i++)\n        is_good &= {get};\n    return is_good;\n"
+                )
+            }
+            Type::Option(_) => format!(
+                "    v->is_some = (uint8_t)words[0];\n    return words[0] == 0 || (words[0] == 1 && {});\n",
+                parts(1, &members)
+            ),
+            Type::Result(..) => format!(
+                "    v->is_ok = words[0] == 0;\n    return words[0] == 0 ? {} : words[0] == 1 && {};\n",
+                parts(1, &members[..1]),
+                parts(1, &members[1..])
+            ),
+            Type::Enum(_, variants) => {
+                let (mut left, mut cases) = (&members[..], String::new());
+                for (tag, variant) in variants.iter().enumerate() {
+                    let (own, others) = left.split_at(variant.fields.len());
+                    let _ = writeln!(cases, "    case {tag}:\n        return {};", parts(1, own));
+                    left = others;
+                }
+                format!(
+                    "    v->tag = (uint32_t)words[0];\n    switch (words[0]) {{\n{cases}    }}\n    return 0;\n"
+                )
+            }
+            _ => format!("    return {};\n", parts(0, &members)),
+        };
+        if of.words() == 0 {
+            text = text.replace("    return", "    (void)words, (void)v;\n    return");
+        }
+        self.line(&(text + "}"));
+    }
+
+    /// The function's name, and what it takes of the arguments.
+    fn takes(&self, method: &Method) -> String {
+        let mut takes = String::from("uint64_t context");
+        for (name, kind) in &method.parameters {
+            let name = safe(name);
+            let _ = match kind {
+                Kind::Value(Type::Unit) => Ok(()),
+                Kind::Value(of @ Type::Scalar(_)) => write!(takes, ", {} {name}", self.c(of)),
+                Kind::Value(of) => write!(takes, ", const {} *{name}", self.c(of)),
+                Kind::Bytes { .. } => write!(takes, ", const void *{name}, uint64_t {name}_count"),
+            };
+        }
+        takes
+    }
+
+    /// What puts the arguments into `words_`.
+    fn puts(&self, method: &Method) -> String {
+        let (mut text, mut at) = (format!("    uint64_t words_[{}];\n", method.argument_words().max(1)), 0);
+        for (name, kind) in &method.parameters {
+            let name = safe(name);
+            match kind {
+                Kind::Value(of) => {
+                    let put = match of {
+                        Type::Scalar(_) => self.put_value(of, &name, &format!("words_ + {at}")),
+                        _ => self
+                            .put_value(of, &format!("*{name}"), &format!("words_ + {at}"))
+                            .replace("&*", ""),
+                    };
+                    if !put.is_empty() {
+                        let _ = writeln!(text, "    {put}");
+                    }
+                    at += of.words();
+                }
+                Kind::Bytes { .. } => {
+                    let _ = writeln!(text, "    words_[{at}] = {name}_count;");
+                    at += 1;
+                }
+            }
+        }
+        if at == 0 {
+            text += "    words_[0] = 0;\n";
+        }
+        text
+    }
+
+    fn call(&mut self, service: &Service, method: &Method) {
+        let (words, results) = (method.argument_words(), method.result.words());
+        let mut takes = self.takes(method);
+        if let Some(output) = &method.output {
+            let output = safe(output);
+            let _ = write!(takes, ", void *{output}, uint64_t *{output}_count");
+        }
+        if method.result != Type::Unit {
+            let _ = write!(takes, ", {} *result", self.c(&method.result));
+        }
+        let name = format!("{}_{}", self.prefix, snake(&method.name));
+        let mut text = format!("HOSTCALL_FUNCTION uint64_t {name}({takes}, uint32_t timeout_us) {{\n");
+        text += &self.puts(method);
+        let _ = writeln!(text, "    uint64_t results_[{}];", results.max(1));
+        let bytes = method.bytes();
+        let method_name = name.to_uppercase();
+        if bytes.is_empty() && method.output.is_none() && words.max(results) <= MOST_WORDS {
+            let _ = writeln!(
+                text,
+                "    uint64_t status_ = hostcall_call_words(context, {method_name}, words_, {words}, results_, {results}, timeout_us);"
+            );
+        } else {
+            let of = |at: usize| {
+                bytes.get(at).map_or(("0".to_owned(), "0".to_owned()), |name| {
+                    (safe(name), format!("{}_count", safe(name)))
+                })
+            };
+            let ((first, count), (more, more_count)) = (of(0), of(1));
+            let (reply, capacity) = method
+                .output
+                .as_ref()
+                .map_or(("0".into(), "0".into()), |name| (safe(name), format!("*{}_count", safe(name))));
+            let _ = writeln!(
+                text,
+                "    struct hostcall_bytes call_ = {{words_, {words}, {results}, {first}, {count}, results_, {reply}, {capacity}, 0, {more}, {more_count}}};\n    \
+                 uint64_t status_ = hostcall_call_bytes(context, {method_name}, &call_, timeout_us);"
+            );
+            if let Some(output) = &method.output {
+                let _ = writeln!(
+                    text,
+                    "    *{}_count = status_ == HOSTCALL_CALL_OK ? call_.filled : 0;",
+                    safe(output)
+                );
+            }
+        }
+        if method.result != Type::Unit {
+            let get = self.get_value(&method.result, "*result", "results_").replace("&*", "");
+            let _ = writeln!(
+                text,
+                "    if (status_ == HOSTCALL_CALL_OK && !{get})\n        status_ = HOSTCALL_CALL_MALFORMED;"
+            );
+        }
+        self.line("");
+        self.comment(&method.docs, &format!("{}::{}", service.name, method.name));
+        self.line(&(text + "    return status_;\n}"));
+    }
+
+    fn post(&mut self, service: &Service, method: &Method) {
+        let name = format!("{}_post_{}", self.prefix, snake(&method.name));
+        let of = format!("{}_{}", self.prefix, snake(&method.name)).to_uppercase();
+        let (takes, puts, words) = (self.takes(method), self.puts(method), method.argument_words());
+        self.line(&format!(
+            "\n/* Posts {}::{}: nobody waits for it. Returns whether it is on its way. */\n\
+             HOSTCALL_FUNCTION int {name}({takes}) {{\n{puts}    return hostcall_post_words(context, {of}, words_, {words});\n}}",
+            service.name, method.name
+        ));
+    }
+}

@@ -1,0 +1,216 @@
+//! Reading services and the types that they name.
+
+use super::types::{Field, Kind, Method, SCALARS, Service, Type, Variant};
+use hostcall_abi::schema;
+use hostcall_abi::service::derived_number;
+use syn::ext::IdentExt;
+use syn::{
+    Attribute, Error, Expr, ExprLit, Fields, File, FnArg, GenericArgument, Item, ItemTrait, Lit, Meta, Pat,
+    PathArguments, Result, ReturnType, Safety, TraitItem,
+};
+
+/// Returns the services of a file, or the one of this name.
+pub(super) fn services(file: &File, wanted: Option<&str>) -> Result<Vec<Service>> {
+    let mut services = Vec::new();
+    for item in &file.items {
+        let Item::Trait(item) = item else { continue };
+        let Some(attribute) = item.attrs.iter().find(|attribute| is(attribute, "service")) else { continue };
+        if wanted.is_none_or(|name| item.ident == name) {
+            services.push(service(file, item, attribute)?);
+        }
+    }
+    if services.is_empty() {
+        let message = match wanted {
+            Some(name) => format!("no trait `{name}` with #[service] is in the file"),
+            None => "no trait with #[service] is in the file".into(),
+        };
+        return Err(Error::new(proc_macro2::Span::call_site(), message));
+    }
+    Ok(services)
+}
+
+/// Whether the last part of an attribute's path is this.
+fn is(attribute: &Attribute, name: &str) -> bool {
+    attribute.path().segments.last().is_some_and(|last| last.ident == name)
+}
+
+fn docs(attributes: &[Attribute]) -> Vec<String> {
+    let texts = attributes.iter().filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value().trim().to_owned()),
+            _ => None,
+        },
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// Where types are looked for.
+#[derive(Clone, Copy)]
+struct Scope<'a> {
+    file: &'a File,
+    depth: usize,
+}
+
+fn service(file: &File, item: &ItemTrait, attribute: &Attribute) -> Result<Service> {
+    let scope = Scope { file, depth: 0 };
+    let name = item.ident.unraw().to_string();
+    let mut number = derived_number(schema::of(&name));
+    if let Meta::List(_) = &attribute.meta {
+        attribute.parse_nested_meta(|meta| {
+            if !meta.path.is_ident("number") {
+                // What names Rust's crates is nothing to C.
+                return meta.value().and_then(|value| value.parse::<Expr>()).map(drop);
+            }
+            match meta.value()?.parse::<Expr>()? {
+                Expr::Lit(ExprLit { lit: Lit::Int(literal), .. }) => number = literal.base10_parse()?,
+                other => {
+                    return Err(Error::new_spanned(
+                        other,
+                        "write the service's number as digits: no constant is looked up",
+                    ));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    let methods = item.items.iter().map(|item| method(scope, item)).collect::<Result<_>>()?;
+    Ok(Service { name, docs: docs(&item.attrs), number, methods })
+}
+
+fn method(scope: Scope<'_>, item: &TraitItem) -> Result<Method> {
+    let TraitItem::Fn(function) = item else {
+        return Err(Error::new_spanned(item, "a service has methods only"));
+    };
+    let (mut parameters, mut output) = (Vec::new(), None);
+    for input in &function.sig.inputs {
+        let FnArg::Typed(typed) = input else {
+            return Err(Error::new_spanned(input, "a service's method has no `self`"));
+        };
+        let Pat::Ident(name) = &*typed.pat else {
+            return Err(Error::new_spanned(&typed.pat, "a parameter has a name alone"));
+        };
+        let name = name.ident.unraw().to_string();
+        let syn::Type::Reference(reference) = &*typed.ty else {
+            parameters.push((name, Kind::Value(type_of(scope, &typed.ty)?)));
+            continue;
+        };
+        let is_bytes = matches!(&*reference.elem, syn::Type::Slice(slice) if is_named(&slice.elem, "u8"));
+        match (&*reference.elem, reference.mutability) {
+            (elem, None) if is_named(elem, "Caller") => {}
+            (elem, None) if is_named(elem, "str") => {
+                parameters.push((name, Kind::Bytes { schema: schema::of("&str") }));
+            }
+            (_, None) if is_bytes => parameters.push((name, Kind::Bytes { schema: schema::of("&[u8]") })),
+            (_, Some(_)) if is_bytes => output = Some(name),
+            _ => return Err(Error::new_spanned(reference, "no parameter of a service is such a reference")),
+        }
+    }
+    let result = match &function.sig.output {
+        ReturnType::Default => Type::Unit,
+        ReturnType::Type(_, of) => type_of(scope, of)?,
+    };
+    let is_unsafe = matches!(function.sig.safety, Safety::Unsafe(_));
+    let method = Method {
+        name: function.sig.ident.unraw().to_string(),
+        docs: docs(&function.attrs),
+        parameters,
+        output,
+        result,
+        is_unsafe,
+    };
+    if method.bytes().len() > 2 {
+        let message = "a function of C passes two texts or slices at most: join some of them";
+        return Err(Error::new_spanned(&function.sig, message));
+    }
+    Ok(method)
+}
+
+fn is_named(of: &syn::Type, name: &str) -> bool {
+    matches!(of, syn::Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == name))
+}
+
+fn type_of(scope: Scope<'_>, of: &syn::Type) -> Result<Type> {
+    match of {
+        syn::Type::Paren(paren) => type_of(scope, &paren.elem),
+        syn::Type::Tuple(tuple) if tuple.elems.is_empty() => Ok(Type::Unit),
+        syn::Type::Tuple(tuple) => {
+            Ok(Type::Tuple(tuple.elems.iter().map(|elem| type_of(scope, elem)).collect::<Result<_>>()?))
+        }
+        syn::Type::Array(array) => {
+            let Expr::Lit(ExprLit { lit: Lit::Int(count), .. }) = &array.len else {
+                return Err(Error::new_spanned(&array.len, "write the array's length as digits"));
+            };
+            Ok(Type::Array(Box::new(type_of(scope, &array.elem)?), count.base10_parse()?))
+        }
+        syn::Type::Path(path) => {
+            let last = path.path.segments.last().expect("a path has parts");
+            let arguments: Vec<_> = match &last.arguments {
+                PathArguments::AngleBracketed(arguments) => {
+                    let types = arguments.args.iter().filter_map(|argument| match argument {
+                        GenericArgument::Type(of) => Some(type_of(scope, of)),
+                        _ => None,
+                    });
+                    types.collect::<Result<_>>()?
+                }
+                _ => Vec::new(),
+            };
+            let name = last.ident.unraw().to_string();
+            match (&*name, <[Type; 1]>::try_from(arguments)) {
+                ("Option", Ok([of])) => Ok(Type::Option(Box::new(of))),
+                ("Result", Err(arguments)) if arguments.len() == 2 => {
+                    let [value, error] = <[Type; 2]>::try_from(arguments).unwrap_or_else(|_| unreachable!());
+                    Ok(Type::Result(Box::new(value), Box::new(error)))
+                }
+                (_, Err(arguments)) if arguments.is_empty() => named(scope, of, &name),
+                _ => Err(Error::new_spanned(
+                    of,
+                    "C has no name for this generic type: use a struct of the file",
+                )),
+            }
+        }
+        _ => Err(Error::new_spanned(of, "this type does not travel in a call")),
+    }
+}
+
+/// Structs in structs. A type that has itself within does not end.
+const MOST_DEPTH: usize = 16;
+
+fn named(scope: Scope<'_>, of: &syn::Type, name: &str) -> Result<Type> {
+    if let Some(scalar) = SCALARS.iter().find(|scalar| scalar.rust == name) {
+        return Ok(Type::Scalar(scalar));
+    }
+    if scope.depth == MOST_DEPTH {
+        return Err(Error::new_spanned(of, format!("`{name}` has itself within, or lies too deep")));
+    }
+    let inner = Scope { depth: scope.depth + 1, ..scope };
+    for item in &scope.file.items {
+        match item {
+            Item::Struct(item) if item.ident == name => {
+                return Ok(Type::Struct(name.into(), fields(inner, &item.fields)?));
+            }
+            Item::Enum(item) if item.ident == name => {
+                let variants = item.variants.iter().map(|variant| {
+                    Ok(Variant {
+                        name: variant.ident.unraw().to_string(),
+                        fields: fields(inner, &variant.fields)?,
+                    })
+                });
+                return Ok(Type::Enum(name.into(), variants.collect::<Result<_>>()?));
+            }
+            _ => {}
+        }
+    }
+    Err(Error::new_spanned(
+        of,
+        format!("`{name}` is not in this file: put its struct or enum beside the service"),
+    ))
+}
+
+fn fields(scope: Scope<'_>, fields: &Fields) -> Result<Vec<Field>> {
+    let named = |(at, field): (usize, &syn::Field)| {
+        let name = field.ident.as_ref().map_or_else(|| format!("_{at}"), |ident| ident.unraw().to_string());
+        Ok(Field { name, of: type_of(scope, &field.ty)? })
+    };
+    fields.iter().enumerate().map(named).collect()
+}
