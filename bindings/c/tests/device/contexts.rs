@@ -54,6 +54,17 @@ fn kernels_in_hip_call_from_a_context() {
     }
 }
 
+/// Code of the first header of this major version (docs/context-abi.md) works with hosts of all that follow:
+/// `clang-22 -x hip --offload-arch=gfx942 -Os` made it of context_kernels.h as it was then.
+#[test]
+fn code_of_the_first_header_works() {
+    let bitcode = LIBRARY.join("hostcall_amdgcn.bc").display().to_string();
+    let compiler = [&HIP[..], &["-Xclang", "-mlink-builtin-bitcode", "-Xclang", &bitcode]].concat();
+    let linked = hip_kernels(&compiler, "tests/c/library.hip", "linked-1.0.co");
+    let kept = source("tests/kept/contexts-1.0.gfx942.co");
+    assert_eq!(run(Command::new(&*HOST).arg("gfx942").arg(kept).arg(linked)), "passed\n");
+}
+
 #[test]
 fn clang_compiles_them_for_nvidia() {
     nvptx64::assemble(&hip_kernels(&CUDA, KERNELS, "contexts.ptx"));
