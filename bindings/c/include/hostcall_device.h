@@ -785,9 +785,9 @@ struct hostcall_scope {
 #define HOSTCALL_KEPT_QUARTERS 32u
 #define HOSTCALL_KEPT_REPLY_ALONE 7u
 #define HOSTCALL_KEPT_REQUEST_ALONE 4u
+#define HOSTCALL_METHOD_CHECK 207u
 #define HOSTCALL_METHOD_PRINT UINT64_C(0x9d40700c0)
-#define HOSTCALL_METHOD_CHECK_FAILED UINT64_C(0x1f9c900c1)
-#define HOSTCALL_METHOD_NUMBERED_CHECK_FAILED UINT64_C(0xf0f3a00c2)
+#define HOSTCALL_METHOD_NUMBERED_CHECK_FAILED UINT64_C(0xf0f3a00c1)
 #define HOSTCALL_LAP UINT64_C(0x8000000000000000)
 #define HOSTCALL_LAP_WORDS 8u
 #define HOSTCALL_MOST_PAIRS 4u
@@ -1518,7 +1518,7 @@ HOSTCALL_FUNCTION int hostcall_put_posts_of_(struct hostcall_scope *scope, const
                             hostcall_with_lap_(second | UINT64_C(1) << 54, lap));
         hostcall_hint_(scope, position << 1 | 1);
     }
-    uint64_t head = (uint64_t)count_of_words << 55 | (method & 0xffff) << 38 | (uint64_t)lane << 32 | (method >> 16 & 0xfffff);
+    uint64_t head = (uint64_t)count_of_words << 55 | (method & 0xffff) << 38 | (uint64_t)lane << 32 | (method >> 16 & UINT64_C(0xffffffff));
     HOSTCALL_UNROLL_
     for (uint32_t i = 0; i < count_of_words; i++)
         head |= (words[i] >> 63) << (58 + i);
@@ -1910,41 +1910,80 @@ HOSTCALL_LONG_FUNCTION uint64_t hostcall_print(uint64_t context, uint32_t stream
     return hostcall_call_bytes(context, HOSTCALL_METHOD_PRINT, &call, 0);
 }
 
-/* Tells the host of a check that has failed. Returns 0. */
-HOSTCALL_LONG_FUNCTION int hostcall_check_failed(uint64_t context, const char *condition, const char *file, uint32_t line) {
-    uint64_t words[9];
-    struct hostcall_bytes call = {words, 9, 0, file, hostcall_length_(file), 0, 0, 0, 0, condition, hostcall_length_(condition)};
-    words[0] = line;
+/* Where a check failed, as it is told: block and thread. */
+HOSTCALL_FUNCTION void hostcall_here_(uint32_t *block, uint32_t *thread) {
 #if defined(__AMDGCN__)
-    words[1] = __builtin_amdgcn_workgroup_id_x(), words[2] = __builtin_amdgcn_workgroup_id_y();
-    words[3] = __builtin_amdgcn_workgroup_id_z(), words[4] = __builtin_amdgcn_workitem_id_x();
-    words[5] = __builtin_amdgcn_workitem_id_y(), words[6] = __builtin_amdgcn_workitem_id_z();
+    block[0] = __builtin_amdgcn_workgroup_id_x(), block[1] = __builtin_amdgcn_workgroup_id_y();
+    block[2] = __builtin_amdgcn_workgroup_id_z(), thread[0] = __builtin_amdgcn_workitem_id_x();
+    thread[1] = __builtin_amdgcn_workitem_id_y(), thread[2] = __builtin_amdgcn_workitem_id_z();
 #elif defined(__NVPTX__) || defined(__CUDA_ARCH__)
-    words[1] = HOSTCALL_BLOCK_INDEX_(x), words[2] = HOSTCALL_BLOCK_INDEX_(y), words[3] = HOSTCALL_BLOCK_INDEX_(z);
-    words[4] = HOSTCALL_THREAD_INDEX_(x), words[5] = HOSTCALL_THREAD_INDEX_(y), words[6] = HOSTCALL_THREAD_INDEX_(z);
+    block[0] = HOSTCALL_BLOCK_INDEX_(x), block[1] = HOSTCALL_BLOCK_INDEX_(y), block[2] = HOSTCALL_BLOCK_INDEX_(z);
+    thread[0] = HOSTCALL_THREAD_INDEX_(x), thread[1] = HOSTCALL_THREAD_INDEX_(y), thread[2] = HOSTCALL_THREAD_INDEX_(z);
 #else
-    for (uint32_t i = 1; i < 7; i++)
-        words[i] = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        block[i] = thread[i] = 0;
 #endif
-    words[7] = call.count;
-    words[8] = call.more_count;
-    (void)hostcall_call_bytes(context, HOSTCALL_METHOD_CHECK_FAILED, &call, 0);
+}
+
+/* Words of a post in pieces, and bytes that are in one. */
+#define HOSTCALL_PIECE_WORDS_ 5u
+#define HOSTCALL_PIECE_BYTES_ 40u
+#define HOSTCALL_LAST_PIECE_ UINT64_C(0x80000000)
+/* To which texts of checks are cut. */
+#define HOSTCALL_MOST_CHECK_TEXT_ 1000u
+
+HOSTCALL_FUNCTION uint32_t hostcall_check_length_(const char *text) {
+    uint32_t length = 0;
+    while (length < HOSTCALL_MOST_CHECK_TEXT_ && text[length] != 0)
+        length++;
+    return length;
+}
+
+/*
+ * Tells the host of a check that has failed. Returns 0. Each lane posts alone, in pieces, and waits for nothing but room: so a
+ * kernel with a check needs few registers more than without.
+ */
+HOSTCALL_LONG_FUNCTION int hostcall_check_failed(uint64_t context, const char *condition, const char *file, uint32_t line) {
+    for (uint64_t left = hostcall_lanes_(); left != 0; left &= left - 1) {
+        const uint64_t lanes = left & (0 - left);
+        struct hostcall_scope scope;
+        if ((lanes >> hostcall_lane_() & 1) && hostcall_claim_(&scope, context, lanes, 0) == HOSTCALL_CALL_OK) {
+            const uint32_t of_file = hostcall_check_length_(file), bytes = of_file + hostcall_check_length_(condition);
+            uint32_t block[3], thread[3], done = 0, piece = 0;
+            hostcall_here_(block, thread);
+            uint64_t words[HOSTCALL_PIECE_WORDS_] = {
+                (uint64_t)of_file << 32 | line, (uint64_t)block[1] << 32 | block[0], (uint64_t)thread[0] << 32 | block[2],
+                (uint64_t)thread[2] << 32 | thread[1], bytes - of_file};
+            uint64_t extra = (uint64_t)HOSTCALL_PIECE_BYTES_ << 16 | (bytes == 0 ? HOSTCALL_LAST_PIECE_ : 0);
+            while (hostcall_put_posts_of_(&scope, 1, HOSTCALL_METHOD(HOSTCALL_METHOD_CHECK, extra | piece), words, HOSTCALL_PIECE_WORDS_) &&
+                   done < bytes) {
+                const uint32_t count = bytes - done < HOSTCALL_PIECE_BYTES_ ? bytes - done : HOSTCALL_PIECE_BYTES_;
+                for (uint32_t word = 0; word < HOSTCALL_PIECE_WORDS_; word++)
+                    words[word] = 0;
+                HOSTCALL_UNROLL_
+                for (uint32_t word = 0; word < HOSTCALL_PIECE_WORDS_; word++)
+                    for (uint32_t i = 0; i < 8 && 8 * word + i < count; i++) {
+                        const uint32_t at = done + 8 * word + i;
+                        const unsigned char letter = (unsigned char)(at < of_file ? file[at] : condition[at - of_file]);
+                        words[word] |= (uint64_t)letter << 8 * i;
+                    }
+                done += count;
+                piece++;
+                extra = (uint64_t)count << 16 | (done == bytes ? HOSTCALL_LAST_PIECE_ : 0);
+            }
+            hostcall_release_slot_(&scope);
+            hostcall_wake_(scope.context, scope.region);
+        }
+    }
     return 0;
 }
 
 /* Tells the host of a check that has failed and that has a number there. Each lane posts alone, which takes the fewest registers. */
 HOSTCALL_LONG_FUNCTION void hostcall_numbered_check_failed_(uint64_t context, uint32_t number) {
-    uint64_t words[2], thread = 0, block = 0;
-#if defined(__AMDGCN__)
-    thread = __builtin_amdgcn_workitem_id_x() | __builtin_amdgcn_workitem_id_y() << 10 | __builtin_amdgcn_workitem_id_z() << 20;
-    block = __builtin_amdgcn_workgroup_id_x() | (uint64_t)(__builtin_amdgcn_workgroup_id_y() & 0xffff) << 32 |
-            (uint64_t)__builtin_amdgcn_workgroup_id_z() << 48;
-#elif defined(__NVPTX__) || defined(__CUDA_ARCH__)
-    thread = HOSTCALL_THREAD_INDEX_(x) | HOSTCALL_THREAD_INDEX_(y) << 10 | HOSTCALL_THREAD_INDEX_(z) << 20;
-    block = HOSTCALL_BLOCK_INDEX_(x) | (uint64_t)HOSTCALL_BLOCK_INDEX_(y) << 32 | (uint64_t)HOSTCALL_BLOCK_INDEX_(z) << 48;
-#endif
-    words[0] = thread << 32 | number;
-    words[1] = block;
+    uint32_t block[3], thread[3];
+    hostcall_here_(block, thread);
+    const uint64_t words[2] = {(uint64_t)(thread[0] | thread[1] << 10 | thread[2] << 20) << 32 | number,
+                               block[0] | (uint64_t)(block[1] & 0xffff) << 32 | (uint64_t)block[2] << 48};
     for (uint64_t left = hostcall_lanes_(); left != 0; left &= left - 1) {
         const uint64_t lanes = left & (0 - left);
         if (lanes >> hostcall_lane_() & 1) {

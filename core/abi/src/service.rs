@@ -28,6 +28,9 @@ pub mod number {
     pub const HOSTCALL: u16 = 128;
     /// What kernels of other compilers print and check.
     pub const FOREIGN: u16 = 192;
+    /// A post of a check of such a kernel that has failed, in pieces as a panic's: eight 32-bit words (line, bytes of the file's
+    /// name, block, thread), the bytes of the condition and zero, and both texts.
+    pub const CHECK: u16 = FOREIGN + 15;
     /// First number that a user may choose.
     pub const USER: u16 = 256;
     /// First number of those derived from a service's name.

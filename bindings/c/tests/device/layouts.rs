@@ -12,6 +12,7 @@ use hostcall_abi::raw::{
     ForeignRawParams, LEAST_RAW_PAGE_BYTES, Place, RAW_GIVEN_WORD, RAW_HEADER_WORDS, RawLayout, RawParams,
     RawRingWords, header,
 };
+use hostcall_abi::service;
 use hostcall_abi::word::{LAP, MAX_PAIRS, check_of};
 use std::mem::offset_of;
 use std::process::Command;
@@ -70,10 +71,9 @@ fn constants_of_calls() -> String {
     ] {
         define(&format!("KEPT_{name}"), number(bit as usize));
     }
-    let [print, check_failed, numbered] = Foreign::METHODS;
-    for (name, method) in
-        [("PRINT", print), ("CHECK_FAILED", check_failed), ("NUMBERED_CHECK_FAILED", numbered)]
-    {
+    let [print, numbered] = Foreign::METHODS;
+    define("METHOD_CHECK", number(service::number::CHECK.into()));
+    for (name, method) in [("PRINT", print), ("NUMBERED_CHECK_FAILED", numbered)] {
         let bits = u64::from(method.number()) | u64::from(check_of(method.schema())) << 16;
         define(&format!("METHOD_{name}"), flags(bits));
     }

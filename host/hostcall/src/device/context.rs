@@ -120,6 +120,13 @@ fn begin(server: &Server, name: &Arc<str>) -> Result<LaunchId, Error> {
     Ok(server.begin_context(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?)
 }
 
+/// Ends a launch that calls were of, and forgets what its kernels have told.
+fn end(device: &Inner, launch: LaunchId) {
+    device.server.end(launch);
+    device.builtins.checks().take(launch);
+    device.builtins.reports().take(launch);
+}
+
 /// Wakes the server whose weak reference lies there.
 ///
 /// # Safety
@@ -227,8 +234,7 @@ impl Context {
             Ok(()) => std::mem::replace(&mut *launch, next),
             Err(_) => next,
         };
-        device.server.end(over);
-        device.builtins.checks().take(over);
+        end(&device, over);
         Ok(stored?)
     }
 }
@@ -242,8 +248,7 @@ impl Drop for Context {
         KEPT.lock().push(self.reach.clone());
         if let Some(device) = self.device.upgrade() {
             let launch = *self.launch.lock();
-            device.server.end(launch);
-            device.builtins.checks().take(launch);
+            end(&device, launch);
         }
     }
 }

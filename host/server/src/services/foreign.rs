@@ -35,13 +35,15 @@ pub struct FailedCheck {
     pub block: [u32; 3],
     /// Position of the first thread in its block.
     pub thread: [u32; 3],
+    /// Index of that thread in its wave.
+    pub lane: u8,
     /// How many threads found it.
     pub count: u64,
 }
 
 impl fmt::Display for FailedCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { condition, file, line, block: [x, y, z], thread: [i, j, k], count } = self;
+        let Self { condition, file, line, block: [x, y, z], thread: [i, j, k], count, .. } = self;
         if !file.is_empty() {
             write!(f, "{file}:{line}: ")?;
         }
@@ -84,6 +86,13 @@ impl Checks {
         known.map(|number| number as u32)
     }
 
+    /// Keeps a check, and tells of it if it is the first at its place.
+    pub(super) fn has_failed(&self, launch: LaunchId, check: FailedCheck) {
+        if let Some(said) = self.add(launch, check) {
+            report::line(format_args!("a check of a kernel has failed: {said}"));
+        }
+    }
+
     /// Returns what is to be told of it, if it is the first at its place.
     fn add(&self, launch: LaunchId, check: FailedCheck) -> Option<String> {
         let mut all = self.failed.lock();
@@ -105,18 +114,31 @@ impl Checks {
     }
 }
 
-/// The handler of both.
+impl FailedCheck {
+    /// Reads the bytes of a post in pieces ([`hostcall_abi::service::number::CHECK`]). `None` when they are none.
+    pub(super) fn from_bytes(bytes: &[u8], lane: u8) -> Option<Self> {
+        let (head, texts) = bytes.split_first_chunk::<40>()?;
+        let [line, file, x, y, z, i, j, k, condition, _]: [u32; 10] =
+            std::array::from_fn(|at| u32::from_le_bytes(head.as_chunks().0[at]));
+        let (file, rest) = texts.split_at_checked(file as usize)?;
+        let is_whole = rest.len() == condition as usize;
+        let (file, condition) = (text(file), text(rest));
+        is_whole.then_some(Self {
+            condition,
+            file,
+            line,
+            block: [x, y, z],
+            thread: [i, j, k],
+            lane,
+            count: 1,
+        })
+    }
+}
+
+/// The handler of prints and of checks that have numbers.
 pub(super) struct Foreign {
     pub stdio: Arc<Stdio>,
     pub checks: Arc<Checks>,
-}
-
-impl Foreign {
-    fn has_failed(&self, check: FailedCheck) {
-        if let Some(said) = self.checks.add(calling_launch(), check) {
-            report::line(format_args!("a check of a kernel has failed: {said}"));
-        }
-    }
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -140,27 +162,15 @@ impl ForeignHandler for Foreign {
         Ok(out.len() as u64)
     }
 
-    fn check_failed(
-        &self,
-        line: u32,
-        block: [u32; 3],
-        thread: [u32; 3],
-        file: &[u8],
-        condition: &[u8],
-    ) -> Result<(), CallError> {
-        let check =
-            FailedCheck { condition: text(condition), file: text(file), line, block, thread, count: 1 };
-        self.has_failed(check);
-        Ok(())
-    }
-
     fn numbered_check_failed(&self, place: u64, block: u64) -> Result<(), CallError> {
         let part = |word: u64, at: u32, bits: u32| (word >> at) as u32 & (u32::MAX >> (32 - bits));
         let known = self.checks.numbered.lock().get(place as u32 as usize).cloned();
         let CheckPlace { condition, file, line } = known.ok_or(CallError::Malformed)?;
         let thread = [part(place, 32, 10), part(place, 42, 10), part(place, 52, 6)];
         let block = [part(block, 0, 32), part(block, 32, 16), part(block, 48, 16)];
-        self.has_failed(FailedCheck { condition, file, line, block, thread, count: 1 });
+        let lane = hostcall_service::caller().map_or(0, |caller| caller.lane);
+        let check = FailedCheck { condition, file, line, block, thread, lane, count: 1 };
+        self.checks.has_failed(calling_launch(), check);
         Ok(())
     }
 }
@@ -178,6 +188,7 @@ mod tests {
             line,
             block: [1, 0, 0],
             thread: [thread, 0, 0],
+            lane: thread as u8,
             count: 1,
         };
         let launch = LaunchId::new(1, 1);

@@ -76,7 +76,7 @@ impl Builtins {
         let printing = system::Printing { service: System::serve(system), printer: self.printer.clone() };
         vec![
             Handler::inline(SharedHandler(self.printer.clone())),
-            Handler::inline(panics::InPieces(self.reports.clone())),
+            Handler::inline(panics::InPieces(self.reports.clone(), self.checks.clone())),
             Handler::inline(printing).on(Threads::Output),
             Handler::inline(device::Clock::serve(clock::HostClock)),
             Handler::inline(device::Environment::serve(SharedHandler(self.environment.clone()))),

@@ -1,6 +1,7 @@
-//! What comes as posts in pieces: panics whose messages the host formats (`hostcall_format::unformatted`), and texts that a call
-//! is about, which the lane makes next.
+//! What comes as posts in pieces: panics whose messages the host formats (`hostcall_format::unformatted`), texts that a call
+//! is about, which the lane makes next, and checks of kernels of others that have failed.
 
+use super::foreign::{Checks, FailedCheck};
 use super::system::{Panic, Reports};
 use crate::engine::rare::MayBeEmpty;
 use hostcall_abi::launch::LaunchId;
@@ -9,6 +10,7 @@ use hostcall_abi::status::CallError;
 use hostcall_format::unformatted::{self, LAST, MOST_PIECES, PIECE_BYTES};
 use hostcall_service::{Caller, Reply, Request, Service};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What has come so far.
 #[derive(Default)]
@@ -66,7 +68,7 @@ impl Begun {
 }
 
 /// The handler of such posts.
-pub(super) struct InPieces(pub Reports);
+pub(super) struct InPieces(pub Reports, pub Arc<Checks>);
 
 impl Service for InPieces {
     fn methods(&self) -> &[Method] {
@@ -75,6 +77,7 @@ impl Service for InPieces {
             &[
                 Method::untyped("System::panic_words", number::PANIC),
                 Method::untyped("System::text", number::TEXT),
+                Method::untyped("Foreign::check", number::CHECK),
             ]
         }
     }
@@ -86,8 +89,13 @@ impl Service for InPieces {
     fn post(&self, method: usize, extra: u32, request: Request<'_>) {
         let from = request.caller;
         let Some(bytes) = self.0.change_begun(|begun| begun.add(from, extra, request.words)) else { return };
-        if self.methods()[method].number() == number::TEXT {
-            return self.0.change_begun(|begun| begun.keep(from.launch, &bytes));
+        match self.methods()[method].number() {
+            number::TEXT => return self.0.change_begun(|begun| begun.keep(from.launch, &bytes)),
+            number::CHECK => {
+                let check = FailedCheck::from_bytes(&bytes, from.lane);
+                return check.into_iter().for_each(|check| self.1.has_failed(from.launch, check));
+            }
+            _ => {}
         }
         let Some(panic) = unformatted::panic(&bytes) else { return };
         let [line, column, lane, workgroup, width, height] = panic.head;
@@ -123,7 +131,7 @@ mod tests {
 
     #[test]
     fn lanes_panics_come_in_turn_and_each_is_one() {
-        let panics = InPieces(Reports::default());
+        let panics = InPieces(Reports::default(), Arc::default());
         let launch = LaunchId::new(1, 1);
         let post = |lane, (extra, words): &(u32, Vec<u64>)| {
             let caller = Caller { launch, slot: 3, lane };
@@ -153,8 +161,26 @@ mod tests {
     }
 
     #[test]
+    fn a_check_is_its_place_and_condition() {
+        let service = InPieces(Reports::default(), Arc::default());
+        let (launch, condition) = (LaunchId::new(1, 1), "x".repeat(100));
+        let head = [7, 4, 1, 2, 3, 4, 5, 6, condition.len() as u32, 0].map(u32::to_le_bytes).concat();
+        let whole = [&head[..], b"a.cu", condition.as_bytes()].concat();
+        for bytes in [&whole[..], &whole[..whole.len() - 1], &whole[..39], &whole] {
+            for (extra, words) in posts(bytes) {
+                let caller = Caller { launch, slot: 3, lane: 1 };
+                service.post(2, extra, Request { words: &words, bytes: &[], reply_capacity: 0, caller });
+            }
+        }
+        let file = "a.cu".to_owned();
+        let check =
+            FailedCheck { condition, file, line: 7, block: [1, 2, 3], thread: [4, 5, 6], lane: 1, count: 2 };
+        assert_eq!(service.1.take(launch), [check]);
+    }
+
+    #[test]
     fn a_text_waits_for_the_call_of_its_lane() {
-        let service = InPieces(Reports::default());
+        let service = InPieces(Reports::default(), Arc::default());
         let launch = LaunchId::new(1, 1);
         let text = "x".repeat(100);
         let bytes = |lane: u64, text: &[u8]| [&lane.to_le_bytes()[..], text].concat();
