@@ -197,7 +197,7 @@ impl Handling {
             let begun = work.begin(|words, bytes, _| {
                 let fits = words.len() == width && bytes.is_empty();
                 if fits {
-                    data.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+                    words.iter().for_each(|word| data.extend_from_slice(&word.to_le_bytes()));
                 }
                 (fits, words.len(), bytes.len())
             });

@@ -56,7 +56,7 @@ def add_note(error: BaseException, note: str) -> None:
     if sys.version_info >= (3, 11):
         error.add_note(note)
     else:
-        error.__notes__ = [*getattr(error, "__notes__", []), note]
+        setattr(error, "__notes__", [*getattr(error, "__notes__", []), note])
 
 
 def raise_first(errors: Sequence[BaseException], count: int, panics: Sequence[KernelPanic]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Protocol, TypeVar, Union, overload
 
 from . import _hostcall
 from ._types import signature_of, word_of
@@ -20,6 +20,12 @@ Fields = Mapping[str, Any]
 
 _NUMPY = {"u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8"}
 _NUMPY |= {"f32": "f4", "f64": "f8", "bool": "?"}
+
+
+class Decorator(Protocol):
+    """Returns a function as it is."""
+
+    def __call__(self, function: F, /) -> F: ...
 
 
 @dataclass
@@ -130,7 +136,7 @@ def method_of(function: Callable[..., Any], options: Options, number: int, name:
 @overload
 def method(function: F, /) -> F: ...
 @overload
-def method(*, number: int | None = None, batch: Fields | None = None, result: Any = None) -> Callable[[F], F]: ...
+def method(*, number: int | None = None, batch: Fields | None = None, result: Any = None) -> Decorator: ...
 def method(function: F | None = None, /, *, number: int | None = None, batch: Fields | None = None, result: Any = None) -> Any:
     """Says how a method of a service is called, where that is not the usual.
 

@@ -118,7 +118,7 @@ def text(rgb: bytes, width: int, height: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m hostcall.demo", description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(prog="python -m hostcall.demo", description="Draws where Newton's method ends from each point.")
     parser.add_argument("function", nargs="?", default="z**3 - 1", help="of z, in Python; functions of cmath have their names")
     parser.add_argument("--out", default="newton.png", help="the PNG file (default: newton.png)")
     parser.add_argument("--width", type=int, default=480)

@@ -166,8 +166,7 @@ impl Iterator for DeferredPosts {
     /// Takes the next post. When there is none, later ones come to [`DeferredService::posts`] again.
     fn next(&mut self) -> Option<DeferredPost> {
         let (shared, service) = self.0.as_ref()?;
-        let next = posts::next(shared, service);
-        let post = next.map(|post| DeferredPost { shared: shared.clone(), post });
+        let post = posts::next(shared, service).map(|post| DeferredPost { shared: shared.clone(), post });
         if post.is_none() {
             self.0 = None;
         }
@@ -213,6 +212,7 @@ impl DeferredPost {
 
 impl Drop for DeferredPost {
     fn drop(&mut self) {
-        posts::handled(&self.shared, &self.post);
+        // Waves that wait for room are told when it is taken: who takes many at once handles them later.
+        self.shared.post_counts.handled(self.post.caller.launch);
     }
 }

@@ -79,7 +79,7 @@ impl PostCounts {
         self.by_launch.lock().contains_key(&launch)
     }
 
-    fn handled(&self, launch: LaunchId) {
+    pub(super) fn handled(&self, launch: LaunchId) {
         let mut by_launch = self.by_launch.lock();
         if let Some(count) = by_launch.get_mut(&launch) {
             *count -= 1;
@@ -287,6 +287,9 @@ pub(super) fn next(shared: &Shared, service: &Registered) -> Option<QueuedPost> 
             state.is_handled = false;
             return None;
         };
+        if service.is_deferred() && (state.posts.len() == MOST_QUEUED / 2 || state.posts.is_empty()) {
+            shared.posts_wanted();
+        }
         if !service.is_removed() && shared.post_counts.is_wanted(post.caller.launch) {
             return Some(post);
         }
@@ -295,7 +298,7 @@ pub(super) fn next(shared: &Shared, service: &Registered) -> Option<QueuedPost> 
     }
 }
 
-pub(super) fn handled(shared: &Shared, post: &QueuedPost) {
+fn handled(shared: &Shared, post: &QueuedPost) {
     shared.post_counts.handled(post.caller.launch);
     shared.posts_wanted();
 }

@@ -141,6 +141,11 @@ impl Registered {
         self.removed.load(Ordering::Acquire)
     }
 
+    /// Returns whether somebody takes its calls and posts, to handle them later.
+    pub fn is_deferred(&self) -> bool {
+        matches!(self.kind, Kind::Deferred(_))
+    }
+
     pub fn set_removed(&self) {
         self.removed.store(true, Ordering::Release);
     }
