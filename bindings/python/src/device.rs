@@ -1,7 +1,9 @@
 //! Devices and contexts, as `hostcall/_device.py` uses them. Whatever waits gives the GIL up.
 
 use crate::handling::{Handling, PlaceOf};
+use crate::kernels::{RawBuffer, RawCode};
 use crate::queue::Queue;
+use crate::released::DropsFree;
 use crate::service::{Described, Registered, Served};
 use crate::{interpreter, watch};
 use hostcall::server::{Handler, LaunchId, RegisterError, Server};
@@ -10,6 +12,7 @@ use hostcall_locks::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -21,7 +24,7 @@ pub fn failed(error: impl Display) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 
-fn limit(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+pub fn limit(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let refused = |_| PyValueError::new_err("a timeout is a number of seconds above 0, or None for no limit");
     seconds
         .map(|seconds| Duration::try_from_secs_f64(seconds).map_err(refused))
@@ -42,7 +45,7 @@ type Check = (String, String, u32, [u32; 3], [u32; 3], u64);
 #[pyclass(frozen)]
 pub struct RawDevice {
     name: String,
-    device: Mutex<Option<Device>>,
+    device: Mutex<Option<DropsFree<Device>>>,
     queue: Arc<Queue>,
     handling: Arc<Handling>,
     interpreter: ThreadId,
@@ -59,7 +62,7 @@ impl RawDevice {
         let queue = Arc::<Queue>::default();
         let thread = interpreter::start(queue.clone(), handling.clone())?;
         let interpreter = thread.thread().id();
-        let this = Self { name: name.into(), device: Mutex::new(Some(device)), queue, handling, interpreter };
+        let this = Self { name: name.into(), device: Mutex::new(Some(DropsFree::new(device))), queue, handling, interpreter };
         // SAFETY: `faulthandler` handles the signal, on this thread, and uses nothing that a thread may hold.
         let dump = move || unsafe {
             libc::raise(dump);
@@ -87,6 +90,18 @@ impl RawDevice {
         let (handling, interpreter) = (self.handling.clone(), self.interpreter);
         let (device, context) = (device.downgrade(), Mutex::new(Some(Arc::new(context))));
         Ok(RawContext { context, device, handling, interpreter, closed_as: OnceLock::new() })
+    }
+
+    /// Allocates memory that kernels and the host share.
+    fn pinned(&self, py: Python<'_>, bytes: usize) -> PyResult<RawBuffer> {
+        let device = self.device()?;
+        py.detach(|| RawBuffer::new(&device, bytes))
+    }
+
+    /// Loads a code object of another compiler.
+    fn load(&self, py: Python<'_>, path: PathBuf) -> PyResult<RawCode> {
+        let device = self.device()?;
+        py.detach(|| RawCode::load(&device, path))
     }
 
     /// Returns product, target and lanes of a wave.
@@ -138,7 +153,7 @@ impl RawDevice {
 
 impl RawDevice {
     fn device(&self) -> PyResult<Device> {
-        self.device.lock().clone().ok_or_else(|| failed(hostcall::Error::Closed))
+        self.device.lock().as_deref().cloned().ok_or_else(|| failed(hostcall::Error::Closed))
     }
 }
 
@@ -238,7 +253,7 @@ impl RawContext {
 }
 
 impl RawContext {
-    fn context(&self) -> PyResult<Arc<Context>> {
+    pub fn context(&self) -> PyResult<Arc<Context>> {
         let context = self.context.lock().clone();
         context.ok_or_else(|| PyRuntimeError::new_err("the context was closed: make another one"))
     }

@@ -9,7 +9,9 @@ mod device;
 mod errors;
 mod handling;
 mod interpreter;
+mod kernels;
 mod queue;
+mod released;
 mod service;
 mod watch;
 mod words;
@@ -22,6 +24,8 @@ use pyo3::prelude::*;
 mod _hostcall {
     #[pymodule_export]
     use super::device::{RawContext, RawDevice};
+    #[pymodule_export]
+    use super::kernels::{RawBuffer, RawCode, RawLaunch};
     #[pymodule_export]
     use super::{caller, check_of, demo_kernel, devices, number_of};
 }

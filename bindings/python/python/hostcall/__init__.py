@@ -20,21 +20,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ._arrays import Buffer
 from ._device import Caller, Context, Device, DeviceInfo, Statistics, caller, devices
 from ._errors import KernelPanic, Refuse
+from ._kernels import Code, Launch
+from ._run import ProgramPanic, Report, Wait, run
 from ._service import header, method, service
 from ._types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Buffer",
     "Caller",
+    "Code",
     "Context",
     "Device",
     "DeviceInfo",
     "KernelPanic",
+    "Launch",
+    "ProgramPanic",
     "Refuse",
+    "Report",
     "Statistics",
+    "Wait",
     "caller",
     "devices",
     "f32",
@@ -46,6 +55,7 @@ __all__ = [
     "i8",
     "include",
     "method",
+    "run",
     "service",
     "u16",
     "u32",

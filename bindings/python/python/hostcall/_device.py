@@ -10,11 +10,14 @@ import traceback
 import warnings
 import weakref
 from dataclasses import dataclass
+from os import PathLike
 from types import EllipsisType, TracebackType
 from typing import Any, Callable, NamedTuple, TypeVar
 
 from . import _hostcall
+from ._arrays import Buffer
 from ._errors import KernelPanic, Refuse, add_note, raise_first
+from ._kernels import Code
 from ._loop import Loop
 from ._service import Fields, Method, Options, description_of, method_of
 from ._watch import dump_signal
@@ -107,8 +110,9 @@ def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
 class Context(_Closing):
     """What kernels get that others launch, as an argument: ``int(context)`` is a 64-bit address that never changes.
 
-    It goes wherever an integer goes (``operator.index``): to ``ctypes.c_uint64``, and to kernels of CuPy, Numba and Triton. Kernels
-    that run after it was closed have their calls end with ``CANCELLED``.
+    It goes wherever an integer goes (``operator.index``): to ``ctypes.c_uint64``, and to kernels of CuPy, Numba and Triton. It is
+    open until it or its device is closed; calls of kernels that run later end with ``CANCELLED``. Make one for each purpose, not
+    one for each launch.
     """
 
     def __init__(self, device: Device, raw: _hostcall.RawContext, name: str) -> None:
@@ -121,6 +125,9 @@ class Context(_Closing):
         return self._address
 
     __index__ = __int__
+
+    def _argument(self) -> _hostcall.RawContext:
+        return self._raw
 
     def __repr__(self) -> str:
         return f"<hostcall.Context {self.name!r} at {self._address:#x}>"
@@ -158,6 +165,7 @@ class Context(_Closing):
 
     def close(self) -> None:
         """Ends the calls of its kernels with ``CANCELLED``, now and later, and does what ``check`` does. Closing twice is fine."""
+        self._device._contexts.discard(self)
         errors, count, checks = self._raw.take()
         self._raw.close()
         more, also, _ = self._raw.take()
@@ -183,7 +191,8 @@ class Device(_Closing):
         self, name: str = "cpu", *services: object, timeout: float | None = 10.0, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
         self._loop = Loop(loop)
-        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        # So that `int(device.context())` is an argument too: kernels may have it as long as the device is open.
+        self._contexts: set[Context] = set()
         self._timeout = timeout
         self._raw = _hostcall.RawDevice(name, Refuse, self._loop.submit, dump_signal())
         self._is_closed = False
@@ -271,6 +280,14 @@ class Device(_Closing):
         context = Context(self, self._raw.context(name), name)
         self._contexts.add(context)
         return context
+
+    def buffer(self, shape: int | tuple[int, ...], dtype: Any = "u1") -> Buffer:
+        """Allocates zeroed memory that the host and kernels access at the same time: an array for ``numpy.asarray``."""
+        return Buffer(self._raw.pinned, shape, dtype)
+
+    def load(self, path: str | PathLike[str]) -> Code:
+        """Loads a code object that another compiler made, as of HIP for ``gfx942``."""
+        return Code(self._raw.load(path))
 
     def statistics(self) -> Statistics:
         """Returns what was counted since the device was opened."""

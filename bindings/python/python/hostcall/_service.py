@@ -137,7 +137,7 @@ def method_of(function: Callable[..., Any], options: Options, number: int, name:
 def method(function: F, /) -> F: ...
 @overload
 def method(*, number: int | None = None, batch: Fields | None = None, result: Any = None) -> Decorator: ...
-def method(function: F | None = None, /, *, number: int | None = None, batch: Fields | None = None, result: Any = None) -> Any:
+def method(function: Any = None, /, *, number: int | None = None, batch: Fields | None = None, result: Any = None) -> Any:
     """Says how a method of a service is called, where that is not the usual.
 
     ``number`` is its own; without one it follows the method before. With ``batch``, names and types of the words, it gets all
