@@ -62,7 +62,13 @@ impl RawDevice {
         let queue = Arc::<Queue>::default();
         let thread = interpreter::start(queue.clone(), handling.clone())?;
         let interpreter = thread.thread().id();
-        let this = Self { name: name.into(), device: Mutex::new(Some(DropsFree::new(device))), queue, handling, interpreter };
+        let this = Self {
+            name: name.into(),
+            device: Mutex::new(Some(DropsFree::new(device))),
+            queue,
+            handling,
+            interpreter,
+        };
         // SAFETY: `faulthandler` handles the signal, on this thread, and uses nothing that a thread may hold.
         let dump = move || unsafe {
             libc::raise(dump);

@@ -71,15 +71,15 @@ pub fn start(queue: Arc<Queue>, device: String, dump: impl Fn() + Send + 'static
     thread::Builder::new().name("hostcall-probe".into()).spawn(move || probes.run())?;
     let ended = probe.clone();
     let watch = move || {
-        let mut is_reported = false;
+        let mut reported = None;
         while let Some(open) = queue.look(PAUSE) {
             let now = Instant::now();
             let late: Vec<_> = open.iter().filter(|(_, since)| now - *since > PROBE_AFTER).collect();
             let asked = if late.is_empty() { probe.asked() } else { probe.ask() };
-            if asked < REPORT_AFTER {
-                is_reported = false;
-            } else if !is_reported && !late.is_empty() {
-                is_reported = true;
+            // Of what waits for one holder of the GIL it is told once: as long as a call waits that was told of.
+            let is_told = reported.is_some_and(|at| late.iter().any(|(_, since)| *since <= at));
+            if asked >= REPORT_AFTER && !late.is_empty() && !is_told {
+                reported = Some(now);
                 // Whether it is written or not: nobody else could be told.
                 let _ = std::io::stderr().write_all(report(&device, asked, &late).as_bytes());
                 dump();

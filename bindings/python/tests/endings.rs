@@ -17,7 +17,7 @@ fn main(lane: &Lane) -> i32 {
         Some("waits") => {
             // Of a pipe that nobody writes.
             let mut bytes = [0; 8];
-            File::open("pipe").and_then(|mut file| file.read(&mut bytes)).is_ok().into()
+            File::open("pipe").and_then(|file| file.read(&mut bytes)).is_ok().into()
         }
         _ => loop {
             core::hint::spin_loop();

@@ -65,7 +65,9 @@ pub fn ended(result: Result<i32, &device::Error>) {
         Err(device::Error::Launch { failure: LaunchFailure::Panicked { .. }, .. }) => "panicked",
         Err(_) => "failed",
     };
-    if let Err(device::Error::Launch { kernel, failure: LaunchFailure::Panicked { first, others }, .. }) = result {
+    if let Err(device::Error::Launch { kernel, failure: LaunchFailure::Panicked { first, others }, .. }) =
+        result
+    {
         report.panic = json!({ "kernel": kernel, "others": others });
         if let (Some(panic), Some(told)) = (first, report.panic.as_object_mut()) {
             told.insert("message".into(), panic.message.clone().into());
