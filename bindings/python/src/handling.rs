@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub type PlaceOf = Arc<dyn Fn(Caller) -> (Arc<str>, Option<WavePlace>) + Send + Sync>;
 
 thread_local! {
-    static CALLER: Cell<Option<Caller>> = const { Cell::new(None) };
+    /// Who calls, and whether it is a post: its wave may have ended, and another one have its slot.
+    static CALLER: Cell<Option<(Caller, bool)>> = const { Cell::new(None) };
     static PLACE_OF: RefCell<Option<PlaceOf>> = const { RefCell::new(None) };
 }
 
@@ -29,9 +30,10 @@ pub fn enter(place_of: PlaceOf) {
 
 /// Returns who calls: the kernel's or context's name, block and wave, and the lane in its wave.
 pub fn caller() -> Option<Place> {
-    let caller = CALLER.get()?;
+    let (caller, is_post) = CALLER.get()?;
     let (kernel, place) = PLACE_OF.with_borrow(|of| of.as_ref().map(|of| of(caller)))?;
-    Some((kernel.to_string(), place.map(|place| (place.workgroup, place.wave)), caller.lane))
+    let place = place.filter(|_| !is_post).map(|place| (place.workgroup, place.wave));
+    Some((kernel.to_string(), place, caller.lane))
 }
 
 /// A call or a post. Who has it answers it, or refuses it.
@@ -86,20 +88,15 @@ pub struct Handling {
 
 impl Handling {
     /// Keeps an exception, with a note that says where its call came from.
-    fn keep(
-        &self,
-        py: Python<'_>,
-        function: &Function,
-        caller: Caller,
-        error: PyErr,
-        count: u64,
-        ends: &str,
-    ) {
+    fn keep(&self, py: Python<'_>, function: &Function, work: &Work, error: PyErr, count: u64, ends: &str) {
+        let (caller, is_post) = (work.caller(), matches!(work, Work::Post(_)));
         if self.errors.wants(caller.launch) {
             let (kernel, place) = (self.place_of)(caller);
-            let place = place.map_or_else(String::new, |WavePlace { workgroup: [x, y, z], wave }| {
-                format!(", block ({x}, {y}, {z}), wave {wave}")
-            });
+            let place = place
+                .filter(|_| !is_post)
+                .map_or_else(String::new, |WavePlace { workgroup: [x, y, z], wave }| {
+                    format!(", block ({x}, {y}, {z}), wave {wave}")
+                });
             let name = function.name;
             let lanes = match count {
                 1 => format!("lane {}", caller.lane),
@@ -118,7 +115,7 @@ impl Handling {
             let code = error.value(py).getattr("code").and_then(|code| code.extract()).unwrap_or(-1);
             return work.fail(CallError::Failed(code));
         }
-        self.keep(py, function, work.caller(), error, 1, ends(&work));
+        self.keep(py, function, &work, error, 1, ends(&work));
         work.fail(CallError::Panicked);
     }
 
@@ -129,7 +126,7 @@ impl Handling {
             "{name} takes {expects}, and the kernel sent {words} words and {bytes} bytes that are none: have both sides agree \
              on the types (bytes and str are a word with the length, and the bytes)"
         ));
-        self.keep(py, function, work.caller(), error, 1, "the lane got the status MALFORMED");
+        self.keep(py, function, &work, error, 1, "the lane got the status MALFORMED");
         work.fail(CallError::Malformed);
     }
 
@@ -172,7 +169,7 @@ impl Handling {
             let what =
                 format!("{} returned {} bytes, and the kernel takes {capacity}", function.name, bytes.len());
             let ends = "the lane got the status TOO_LARGE";
-            self.keep(py, function, work.caller(), PyValueError::new_err(what), 1, ends);
+            self.keep(py, function, &work, PyValueError::new_err(what), 1, ends);
             return work.fail(CallError::TooLarge);
         }
         work.answer(&words, &bytes);
@@ -181,7 +178,7 @@ impl Handling {
     /// Calls a function for one call or post.
     pub fn single(&self, py: Python<'_>, function: &Function, work: Work) {
         let Some((work, arguments, capacity)) = self.arguments(py, function, work) else { return };
-        CALLER.set(Some(work.caller()));
+        CALLER.set(Some((work.caller(), matches!(work, Work::Post(_)))));
         let value = function.function.bind(py).call1(arguments);
         CALLER.set(None);
         self.returned(py, function, work, capacity, value);
@@ -232,7 +229,7 @@ impl Handling {
                 }
             }
             Err(error) => {
-                self.keep(py, function, lanes[0].caller(), error, lanes.len() as u64, ends(&lanes[0]));
+                self.keep(py, function, &lanes[0], error, lanes.len() as u64, ends(&lanes[0]));
                 lanes.into_iter().for_each(|work| work.fail(CallError::Panicked));
             }
         }
@@ -245,14 +242,15 @@ impl Handling {
         served: &Arc<Served>,
         index: usize,
         work: Work,
-    ) -> Option<(Bound<'py, PyAny>, Reply)> {
+    ) -> Option<(Bound<'py, PyAny>, Reply, Option<f64>)> {
         let function = &served.functions[index];
         let (work, arguments, capacity) = self.arguments(py, function, work)?;
         match function.function.bind(py).call1(arguments) {
             Ok(coroutine) => {
                 let (handling, served) = (self.clone(), served.clone());
+                let timeout = served.timeout.map(|limit| limit.as_secs_f64());
                 let work = hostcall_locks::Mutex::new(Some(work));
-                Some((coroutine, Reply { handling, served, index, capacity, work }))
+                Some((coroutine, Reply { handling, served, index, capacity, work }, timeout))
             }
             Err(error) => {
                 self.failed(py, function, work, error);
@@ -302,6 +300,11 @@ pub struct Reply {
 impl Reply {
     fn __call__(&self, py: Python<'_>, task: &Bound<'_, PyAny>) {
         let Some(work) = self.work.lock().take() else { return };
+        // Its call has ended, or the device was closed: nobody waits for what it would say.
+        if task.call_method0("cancelled").is_ok_and(|is_cancelled| is_cancelled.is_truthy().unwrap_or(false))
+        {
+            return work.fail(CallError::Cancelled);
+        }
         let value = task.call_method0("result");
         self.handling.returned(py, &self.served.functions[self.index], work, self.capacity, value);
     }

@@ -39,7 +39,8 @@ pub struct Served {
     methods: Vec<Method>,
     pub functions: Vec<Function>,
     queue: Arc<Queue>,
-    timeout: Option<Duration>,
+    /// After how long its calls end without an answer.
+    pub timeout: Option<Duration>,
 }
 
 impl Served {

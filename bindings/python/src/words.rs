@@ -128,7 +128,7 @@ impl Kind {
             }
             Self::F32 => words.push((value.extract::<f64>()? as f32).to_bits().into()),
             Self::F64 => words.push(value.extract::<f64>()?.to_bits()),
-            Self::Bool => words.push(value.is_truthy()?.into()),
+            Self::Bool => words.push(value.extract::<bool>()?.into()),
             Self::Bytes => bytes.extend_from_slice(value.extract::<&[u8]>()?),
             Self::Text => bytes.extend_from_slice(value.extract::<&str>()?.as_bytes()),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import subprocess
 import sys
@@ -337,6 +338,38 @@ if {ends!r} == "exits":
     assert ran.returncode == {"returns": 0, "raises": 7, "exits": 8, "daemon": 0}[ends], ran.stderr
     if ends in ("returns", "raises"):
         assert "nobody was told of what functions raised" in ran.stderr and "nobody asked" in ran.stderr
+
+
+def test_a_coroutine_ends_with_its_call(kernels: Kernels) -> None:
+    ended = threading.Event()
+    with hostcall.Device("cpu", timeout=0.3) as device:
+
+        @device.service(number=710)
+        async def never() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        context = device.context("never")
+        assert kernels.call(context, 710, results=0)[0] in (TIMED_OUT, CANCELLED)
+        assert ended.wait(60)
+        context.flush()
+
+
+def test_a_child_of_fork_ends_and_leaves_the_device_to_its_parent(kernels: Kernels) -> None:
+    program = """
+import os, sys, hostcall
+device = hostcall.Device("cpu")
+context = device.context("parent")
+child = os.fork()
+if child == 0:
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+context.flush(timeout=60)
+"""
+    ran = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("3\n", "", 0)
 
 
 def test_from_torch_asks_torch_which_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import FAILED, MALFORMED, NO_SUCH_SERVICE, OK, TOO_LARGE, TYPE_MISMATCH, Kernels
+from conftest import FAILED, MALFORMED, NO_SUCH_SERVICE, OK, PANICKED, TOO_LARGE, TYPE_MISMATCH, Kernels
 
 import hostcall
 
@@ -159,7 +159,15 @@ def test_batches_are_structured_arrays(device: hostcall.Device, kernels: Kernels
     def both(calls: "np.ndarray[Any, Any]") -> dict[str, Any]:
         return {"sum": calls["a"] + calls["b"].astype("f8"), "low": np.full(len(calls), -2, "i1")}
 
+    @device.service(number=722, batch={"x": hostcall.i64}, result=hostcall.u32)
+    def signed(calls: "np.ndarray[Any, Any]") -> Any:
+        return calls["x"]
+
     context = device.context("batches")
+    assert kernels.call(context, 722, 2**32 - 1) == (OK, [2**32 - 1])
+    assert kernels.call(context, 722, 2**64 - 1)[0] == PANICKED
+    with pytest.raises(OverflowError, match="-1 to -1, which are no `uint32`"):
+        context.check()
     failed, ends = kernels.chain(context, 720, 64, 50)
     assert failed == 0 and ends[0] == (3**50 - 1) // 2 % 2**64
     assert sum(sizes) == 3200 and max(sizes) > 1, "lanes that wait at the same time come together"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import importlib
+import os
 import sys
 import traceback
 import warnings
@@ -196,6 +197,7 @@ class Device(_Closing):
         self._timeout = timeout
         self._raw = _hostcall.RawDevice(name, Refuse, self._loop.submit, dump_signal())
         self._is_closed = False
+        self._process = os.getpid()
         self.name = name
         self.product, self.target, self.wave_lanes = self._raw.properties()
         _open.add(self)
@@ -318,12 +320,17 @@ class Device(_Closing):
             return
         self._is_closed = True
         _open.discard(self)
+        if self._process != os.getpid():
+            # A child's: its threads are the parent's.
+            return
         self._loop.close()
         if not self._raw.close():
             warnings.warn(f"a function that kernels of {self.name} called has not returned after 5 s: it is left alone", stacklevel=3)
 
     def close(self) -> None:
         """Ends the device, its contexts and all calls, and raises what functions raised that nobody was told of."""
+        if self._process != os.getpid():
+            return self._end()
         found: list[BaseException] = []
         for context in list(self._contexts):
             try:

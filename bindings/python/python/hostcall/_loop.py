@@ -7,7 +7,8 @@ import threading
 from typing import Any, Callable, Coroutine, Sequence
 
 Reply = Callable[["asyncio.Task[Any]"], None]
-Pairs = Sequence[tuple["Coroutine[Any, Any, Any]", Reply]]
+Started = Sequence[tuple["Coroutine[Any, Any, Any]", Reply, "float | None"]]
+"""Coroutines, what gets their tasks, and after how many seconds these are cancelled: their calls have ended then."""
 
 
 class Loop:
@@ -18,27 +19,30 @@ class Loop:
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def submit(self, pairs: Pairs) -> None:
+    def submit(self, started: Started) -> None:
         """Has coroutines run; each task goes to its reply when it is done."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="hostcall-asyncio", daemon=True)
             self._thread.start()
         try:
-            self._loop.call_soon_threadsafe(self._start, pairs)
+            self._loop.call_soon_threadsafe(self._start, started)
         except RuntimeError:
             # The user's loop was closed. Replies that are dropped end their calls with `Cancelled`.
-            for coroutine, _ in pairs:
+            for coroutine, *_ in started:
                 coroutine.close()
             raise
 
-    def _start(self, pairs: Pairs) -> None:
+    def _start(self, started: Started) -> None:
         assert self._loop is not None
-        for coroutine, reply in pairs:
+        for coroutine, reply, timeout in started:
             task = self._loop.create_task(coroutine)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             task.add_done_callback(reply)
+            if timeout is not None:
+                limit = self._loop.call_later(timeout, task.cancel)
+                task.add_done_callback(lambda _, limit=limit: limit.cancel())
 
     def close(self) -> None:
         """Cancels what runs, and ends a loop of our own."""

@@ -80,6 +80,18 @@ def record_of(fields: Fields, name: str) -> tuple[list[str], np.dtype[Any]]:
     return kinds, np.dtype(described)
 
 
+def _as_type(values: Any, form: np.dtype[Any], name: str) -> Any:
+    """Returns an array's values in a type that can hold them; floats do not become integers."""
+    import numpy as np
+
+    if values.dtype == form or form.kind not in "iu" or values.dtype.kind not in "iu":
+        return values.astype(form, casting="same_kind", copy=False)
+    limits = np.iinfo(form)
+    if values.size and not (limits.min <= int(values.min()) and int(values.max()) <= limits.max):
+        raise OverflowError(f"{name} returned values from {values.min()} to {values.max()}, which are no `{form.name}`")
+    return values.astype(form)
+
+
 def _extended(kind: str, values: Any) -> Any:
     """Returns an array's values as words, with the sign in all bits above."""
     import numpy as np
@@ -87,7 +99,7 @@ def _extended(kind: str, values: Any) -> Any:
     if kind[0] == "i":
         return values.astype("<i8").view("<u8")
     if kind[0] == "f":
-        return values.view("<u" + _NUMPY[kind][1:]).astype("<u8")
+        return np.ascontiguousarray(values).view("<u" + _NUMPY[kind][1:]).astype("<u8")
     return values.astype("<u8")
 
 
@@ -112,8 +124,7 @@ def _batched(function: Callable[..., Any], options: Options, name: str) -> tuple
             column = np.asarray(returned if one else returned[key])
             if column.shape != (count,):
                 raise ValueError(f"{name} got {count} calls and returned {column.shape}: it returns an array with one value a call")
-            # As NumPy's own assignments do, but for floats that would become integers.
-            out[:, place] = _extended(kind, column.astype(form, casting="same_kind"))
+            out[:, place] = _extended(kind, _as_type(column, form, name))
         return out.tobytes()
 
     return call, arguments, results
