@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from typing import Any, Callable, Coroutine, Sequence
 
 Reply = Callable[["asyncio.Task[Any]"], None]
 Started = Sequence[tuple["Coroutine[Any, Any, Any]", Reply, "float | None"]]
 """Coroutines, what gets their tasks, and after how many seconds these are cancelled: their calls have ended then."""
+
+
+def _stop(limit: asyncio.TimerHandle, _: object) -> None:
+    limit.cancel()
 
 
 class Loop:
@@ -42,7 +47,7 @@ class Loop:
             task.add_done_callback(reply)
             if timeout is not None:
                 limit = self._loop.call_later(timeout, task.cancel)
-                task.add_done_callback(lambda _, limit=limit: limit.cancel())
+                task.add_done_callback(functools.partial(_stop, limit))
 
     def close(self) -> None:
         """Cancels what runs, and ends a loop of our own."""
