@@ -96,8 +96,8 @@ fn report(device: &str, asked: Duration, late: &[&(OpenCalls, Instant)]) -> Stri
     const MOST_LINES: usize = 16;
     let mut text = format!(
         "hostcall: no thread has got the GIL for {:.1} s, and kernels of {device} wait for functions of Python. The thread that \
-         holds it may wait for these kernels: have it give the GIL up (`ctypes.CDLL`, not `PyDLL`; `with nogil`). Calls end at \
-         their deadlines. What waits:\n",
+         holds it may wait for these kernels: have it give the GIL up (`ctypes.CDLL`, not `PyDLL`; `with nogil`). Calls that \
+         have a deadline end then. What waits:\n",
         asked.as_secs_f64()
     );
     for (calls, _) in &late[..late.len().min(MOST_LINES)] {
