@@ -39,8 +39,8 @@ pub fn limit(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 type Numbers = Vec<(&'static str, u64)>;
 /// Exceptions, how many lanes got no result for such, and failed checks.
 type Taken = (Vec<Py<PyAny>>, u64, Vec<Check>);
-/// A failed check: condition, file, line, block, thread, count.
-type Check = (String, String, u32, [u32; 3], [u32; 3], u64);
+/// A failed check: condition, file, line, block, thread, lane, count.
+type Check = (String, String, u32, [u32; 3], [u32; 3], u8, u64);
 
 #[pyclass(frozen)]
 pub struct RawDevice {
@@ -244,9 +244,9 @@ impl RawContext {
         let (errors, count) =
             launch.map_or_else(Default::default, |launch| self.handling.take(py, Some(launch)));
         let checks = context.and_then(|context| context.failed_checks().ok()).unwrap_or_default();
-        let checks = checks
-            .into_iter()
-            .map(|check| (check.condition, check.file, check.line, check.block, check.thread, check.count));
+        let checks = checks.into_iter().map(|check| {
+            (check.condition, check.file, check.line, check.block, check.thread, check.lane, check.count)
+        });
         (errors, count, checks.collect())
     }
 

@@ -37,7 +37,10 @@ pub fn caller() -> Option<Place> {
 }
 
 /// A call or a post. Who has it answers it, or refuses it.
-#[expect(clippy::large_enum_variant, reason = "most are calls, and a box for each would take longer than a move")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are calls, and a box for each would take longer than a move"
+)]
 pub enum Work {
     Call(DeferredCall),
     Post(DeferredPost),

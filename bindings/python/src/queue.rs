@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 /// Most lanes whose calls wait: as many as a GPU has at once. More come only from lanes whose calls have timed out.
 const MOST_LANES: usize = 1 << 18;
 
-#[expect(clippy::large_enum_variant, reason = "most are calls, and a box for each would take longer than a move")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are calls, and a box for each would take longer than a move"
+)]
 pub enum Item {
     Calls(Arc<Served>, DeferredCalls),
     Posts(Arc<Served>, DeferredPosts),

@@ -60,6 +60,10 @@ def test_kernels_in_hip_call_python(code: Path) -> None:
             with pytest.raises(hostcall.KernelPanic) as raised:
                 context.flush()
             assert raised.value.message == "`lane % 50 != 49` does not hold" and raised.value.count == 6
+            # The first of them to be told: of threads 49, 99, … of the launch.
+            panic = raised.value
+            thread = panic.block[0] * 64 + panic.thread[0]
+            assert thread % 50 == 49 and panic.lane == panic.thread[0]
             assert raised.value.kernel == "hip" and raised.value.file.endswith("gfx942.hip")
             assert sorted(posts) == expected
 

@@ -102,9 +102,9 @@ class _Closing:
 def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
     return [
         KernelPanic(
-            f"`{condition}` does not hold", kernel=kernel, file=file, line=line, block=block, thread=thread, count=count
+            f"`{condition}` does not hold", kernel=kernel, file=file, line=line, block=block, thread=thread, lane=lane, count=count
         )
-        for condition, file, line, block, thread, count in checks
+        for condition, file, line, block, thread, lane, count in checks
     ]
 
 

@@ -28,6 +28,7 @@ class KernelPanic(Exception):
         line: int,
         block: tuple[int, int, int],
         thread: tuple[int, int, int],
+        lane: int,
         count: int,
     ) -> None:
         more = f", nor for {count - 1} more" if count > 1 else ""
@@ -42,6 +43,8 @@ class KernelPanic(Exception):
         """The block of the first thread that found it."""
         self.thread = thread
         """That thread in its block."""
+        self.lane = lane
+        """The thread's index in its wave."""
         self.count = count
         """How many threads found it."""
 

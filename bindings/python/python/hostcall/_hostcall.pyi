@@ -6,7 +6,7 @@ from typing import Any, final
 
 __all__ = ["RawBuffer", "RawCode", "RawContext", "RawDevice", "RawLaunch", "caller", "check_of", "demo_kernel", "devices", "number_of"]
 
-_Check = tuple[str, str, int, tuple[int, int, int], tuple[int, int, int], int]
+_Check = tuple[str, str, int, tuple[int, int, int], tuple[int, int, int], int, int]
 _Taken = tuple[list[BaseException], int, list[_Check]]
 _Method = tuple[int, str, Callable[..., Any], list[str], list[str], str, bool]
 

@@ -32,13 +32,15 @@ pub struct FailedCheck {
     pub block: [u32; 3],
     /// Position of the first thread in its block.
     pub thread: [u32; 3],
+    /// Index of that thread in its wave.
+    pub lane: u8,
     /// How many threads found it.
     pub count: u64,
 }
 
 impl fmt::Display for FailedCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { condition, file, line, block: [x, y, z], thread: [i, j, k], count } = self;
+        let Self { condition, file, line, block: [x, y, z], thread: [i, j, k], count, .. } = self;
         write!(
             f,
             "{file}:{line}: block ({x}, {y}, {z}), thread ({i}, {j}, {k}): `{condition}` does not hold"
@@ -113,8 +115,9 @@ impl ForeignHandler for Foreign {
         file: &[u8],
         condition: &[u8],
     ) -> Result<(), CallError> {
-        let check =
-            FailedCheck { condition: text(condition), file: text(file), line, block, thread, count: 1 };
+        let (condition, file) = (text(condition), text(file));
+        let lane = hostcall_service::caller().map_or(0, |caller| caller.lane);
+        let check = FailedCheck { condition, file, line, block, thread, lane, count: 1 };
         if let Some(said) = self.checks.add(calling_launch(), check) {
             report::line(format_args!("a check of a kernel has failed: {said}"));
         }
@@ -135,6 +138,7 @@ mod tests {
             line,
             block: [1, 0, 0],
             thread: [thread, 0, 0],
+            lane: thread as u8,
             count: 1,
         };
         let launch = LaunchId::new(1, 1);
