@@ -113,7 +113,8 @@ pub mod server {
     //! The server: it finds the calls of kernels and runs their handlers.
     pub use hostcall_abi::launch::LaunchId;
     pub use hostcall_server::{
-        CancelReason, Handler, HandlerPanic, LaunchRecord, LaunchReport, Launches, ReadyPosts, RegisterError,
+        CancelReason, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, Handler,
+        HandlerPanic, LaunchRecord, LaunchReport, Launches, OpenCalls, ReadyPosts, RegisterError,
         Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor,
         WavePlace,
     };

@@ -48,6 +48,7 @@ pub use engine::panics::HandlerPanic;
 pub use engine::report::line as report_line;
 pub use engine::watchdog::{Waiting, WaitsFor, WavePlace};
 pub use own::{
-    ByHand, CancelReason, Completion, Handler, LaunchRecord, LaunchReport, Launches, ReadyPosts,
-    RegisterError, Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
+    ByHand, CancelReason, Completion, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts,
+    DeferredService, Handler, LaunchRecord, LaunchReport, Launches, OpenCalls, ReadyPosts, RegisterError,
+    Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
 };

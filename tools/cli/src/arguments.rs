@@ -2,7 +2,7 @@
 
 use crate::top::LEAST_EVERY;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use hostcall::Grid;
 use hostcall::device::SoftwareDeviceConfig;
 use hostcall::services::Lines;
@@ -150,6 +150,13 @@ pub enum TraceCommand {
     },
 }
 
+/// How a report is written.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum ReportFormat {
+    /// One object
+    Json,
+}
+
 #[derive(Args)]
 pub struct RunOptions {
     /// Device to run on, as `hostcall devices` names it; if absent, one that runs the image, and `cpu` for a package
@@ -201,6 +208,10 @@ pub struct RunOptions {
     /// where the host finds a call to its answer, without the ways there and back
     #[arg(long)]
     pub stats: bool,
+    /// Prints one JSON object in place of all that the program and the command print: exit code, how it ended, the panic with its
+    /// place, calls that waited when it was ended, what was lost, and the texts
+    #[arg(long, value_name = "FORMAT")]
+    pub report: Option<ReportFormat>,
     /// Prints what the program's kernels need of the device to standard error: registers, stack, shared memory
     #[arg(long)]
     pub print_resource_usage: bool,

@@ -12,6 +12,7 @@ mod image;
 mod llvm;
 mod new;
 mod output;
+mod report;
 mod run;
 mod top;
 mod trace;
@@ -46,7 +47,12 @@ fn main() {
     }
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => match arguments.command {
-            Command::Run(options) => run::run(*options),
+            Command::Run(options) => {
+                if options.report.is_some() {
+                    report::begin();
+                }
+                report::print(run::run(*options))
+            }
             Command::Build { target, report, build, program } => {
                 let program = image::package_around(program);
                 build_image(&build.request(program, target.clone()), &target, report)
@@ -70,8 +76,11 @@ fn main() {
 
 /// Tells the user what is wrong.
 fn complain(error: impl Display) {
-    // Nobody can be told that standard error is closed.
-    let _ = writeln!(io::stderr(), "hostcall: {}", visible(&error.to_string()));
+    let text = visible(&error.to_string());
+    if !report::keep(&text) {
+        // Nobody can be told that standard error is closed.
+        let _ = writeln!(io::stderr(), "hostcall: {text}");
+    }
 }
 
 /// A text whose control characters a terminal does not obey, but for lines and tabs: a program may have said it.

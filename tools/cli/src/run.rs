@@ -2,6 +2,7 @@
 
 use crate::arguments::RunOptions;
 use crate::image::{Program, SOFTWARE};
+use crate::report::Kept;
 use crate::trace::Tracing;
 use crate::wait::{BY_SIGNAL, Event, Started, wait};
 use crate::{Outcome, USAGE, complain, llvm, output, spawn};
@@ -174,10 +175,12 @@ fn open(
         .fold(Builtins::builder(), |builtins, (name, value)| builtins.env(name, value))
         .dir(&options.dir)
         .args(&options.program)
-        .lines(options.lines())
-        .stdout(Stdout(sender))
-        .stderr(output::Stderr)
-        .build()?;
+        .lines(options.lines());
+    let builtins = match options.report {
+        Some(_) => builtins.stdout(Kept::STDOUT).stderr(Kept::STDERR),
+        None => builtins.stdout(Stdout(sender)).stderr(output::Stderr),
+    };
+    let builtins = builtins.build()?;
     let mut software = SoftwareDeviceConfig::default();
     if let Some(lanes) = options.software.wave {
         software.wave_size = lanes;

@@ -1,6 +1,6 @@
 //! Waiting for a program that runs: for its end and its output, and what is said where a limit or a signal comes first.
 
-use crate::{Outcome, complain};
+use crate::{Outcome, complain, report};
 use hostcall::device::Error as DeviceError;
 use hostcall::server::WaitsFor;
 use hostcall::{Device, Grid, LaunchFailure};
@@ -79,36 +79,44 @@ pub fn wait(
             Some(deadline) => events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
             None => events.recv().map_err(Into::into),
         };
-        let report = |most| match ended {
-            None => report(device, started, most),
+        let says = |most| match ended {
+            None => report_of(device, started, most),
             Some(_) => unwritten(device),
         };
         match event {
-            Ok(Event::Ended(result)) => ended = Some(result),
+            Ok(Event::Ended(result)) => {
+                report::ended(result.as_ref().copied());
+                ended = Some(result);
+            }
             Ok(Event::Written(written)) => match (written, ended) {
                 (Err(error), Some(Ok(_))) => {
                     complain(format!("output of the program was lost: {error}"));
                     return Ok(1);
                 }
-                (_, ended) => return Ok(ended.map_or(1, exit_code)),
+                (_, ended) => {
+                    report::lost(device);
+                    return Ok(ended.map_or(1, exit_code));
+                }
             },
             Ok(Event::Signal(SIGQUIT)) => {
                 let state = if ended.is_some() { "has ended" } else { "goes on" };
-                complain(format!("the program {state}: {}", report(usize::MAX)));
+                complain(format!("the program {state}: {}", says(usize::MAX)));
             }
             Ok(Event::Broken(why)) => break (1, Some(why)),
             Ok(Event::BrokenPipe) => break (BY_SIGNAL + SIGPIPE, None),
             Ok(Event::Signal(signal)) => {
-                break (BY_SIGNAL + signal, Some(format!("interrupted: {}", report(MAX_NAMED))));
+                report::stopped("interrupted", device);
+                break (BY_SIGNAL + signal, Some(format!("interrupted: {}", says(MAX_NAMED))));
             }
             Err(RecvTimeoutError::Timeout) => {
+                report::stopped("timed out", device);
                 let seconds = timeout.unwrap_or_default().as_secs_f64();
                 let what = if ended.is_some() { "the program's output was" } else { "the program did" };
                 let what = format!(
                     "{what} not {} within {seconds} s",
                     if ended.is_some() { "written" } else { "end" }
                 );
-                break (TIMED_OUT, Some(format!("{what}: {}", report(usize::MAX))));
+                break (TIMED_OUT, Some(format!("{what}: {}", says(usize::MAX))));
             }
             Err(RecvTimeoutError::Disconnected) => unreachable!("the signals' thread keeps the channel open"),
         }
@@ -125,6 +133,7 @@ pub fn wait(
         {}
     }
     write_rest(device, events);
+    report::lost(device);
     Ok(code)
 }
 
@@ -170,7 +179,7 @@ fn exit_code(result: Result<i32, DeviceError>) -> i32 {
 }
 
 /// Says what the waves of the program wait for, of at most `most` of them one by one.
-fn report(device: &Device, started: &Started, most: usize) -> String {
+fn report_of(device: &Device, started: &Started, most: usize) -> String {
     let stalls = device.waiting();
     let slow = device.builtins().stdio().unwritten().filter(|unwritten| unwritten.waited >= SLOW);
     let output = slow.map(|unwritten| unwritten.to_string());

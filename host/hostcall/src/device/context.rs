@@ -150,6 +150,11 @@ impl Context {
         self.reach.block.address()
     }
 
+    /// Returns the launch in whose name kernels with the context call now: [`Context::renew`] begins another one.
+    pub fn launch_id(&self) -> LaunchId {
+        *self.launch.lock()
+    }
+
     /// Returns the device, and what keeps the memory that the address leads to.
     pub(super) fn reach(&self) -> (&Arc<Core>, Arc<dyn Any + Send + Sync>) {
         (&self.core, self.reach.clone())

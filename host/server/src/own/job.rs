@@ -2,6 +2,7 @@
 //! whoever is first: the handler, the lane's deadline, or a cancellation.
 
 use super::bytes;
+use super::deferred::DeferredCalls;
 use super::messages::{Fetched, Unread};
 use super::registry::{Entry, Kind};
 use super::reply::{Filling, ReplyPlace};
@@ -120,7 +121,7 @@ pub(crate) fn start(
             Err(error) => ticket.finish(rank, Caller::default(), Err(error)),
         }
     }
-    match entry.service.kind {
+    match &entry.service.kind {
         Kind::Inline(_) | Kind::Blocking(_) => {
             let pieces = lanes.len();
             lanes.reverse();
@@ -133,6 +134,13 @@ pub(crate) fn start(
                 shared.engine.futures.spawn(answer_later(begins));
             }
         }
+        Kind::Deferred(service) if !lanes.is_empty() => {
+            let caller = lanes[0].1.request.caller;
+            if catch(|| service.calls(DeferredCalls::new(ticket, lanes))).is_err() {
+                shared.handler_panicked(entry, caller);
+            }
+        }
+        Kind::Deferred(_) => {}
     }
 }
 

@@ -17,6 +17,7 @@
 //! - *Blocking* (the default): on a worker thread of the device (`engine::workers`). Built-in services have
 //!   pools of their own: one for files and the like, one thread for lanes that read the standard input, one
 //!   pool for lanes that print.
+//! - *Deferred*: by whoever takes the calls out of a queue of his own (`deferred`): an interpreter's thread.
 //! - *Async*: as a future on the server's executor, or on a runtime of the user's. It is dropped once its lane
 //!   has its answer, whoever gives it.
 //!
@@ -50,6 +51,7 @@ mod builder;
 mod bytes;
 mod consumer;
 mod control;
+mod deferred;
 mod dispatch;
 mod inline;
 mod job;
@@ -66,6 +68,7 @@ mod unfinished;
 
 pub use builder::{ByHand, ServerBuilder, ServerError};
 pub use control::{ReadyPosts, Server, Statistics};
+pub use deferred::{DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, OpenCalls};
 pub use launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
 pub use registration::Registration;
 pub use registry::{Handler, RegisterError};

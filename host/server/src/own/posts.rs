@@ -4,6 +4,7 @@
 //! with other rings meanwhile. [`PostCounts`] knows which launches have posts in queues, so that the end of a launch can
 //! wait for its posts.
 
+use super::deferred::DeferredPosts;
 use super::job::call_async;
 use super::registry::{Entry, Kind, Registered};
 use super::shared::Shared;
@@ -26,12 +27,18 @@ use std::task::{Context, Poll, Waker};
 pub(crate) const MOST_QUEUED: usize = 4096;
 
 /// A post that was taken from its ring.
-struct QueuedPost {
-    entry: Arc<Entry>,
+pub(super) struct QueuedPost {
+    pub entry: Arc<Entry>,
     extra: u32,
     words: [u64; MAX_POST_WORDS],
     count: u8,
-    caller: Caller,
+    pub caller: Caller,
+}
+
+impl QueuedPost {
+    pub fn words(&self) -> &[u64] {
+        &self.words[..self.count.into()]
+    }
 }
 
 #[derive(Default)]
@@ -72,7 +79,7 @@ impl PostCounts {
         self.by_launch.lock().contains_key(&launch)
     }
 
-    fn handled(&self, launch: LaunchId) {
+    pub(super) fn handled(&self, launch: LaunchId) {
         let mut by_launch = self.by_launch.lock();
         if let Some(count) = by_launch.get_mut(&launch) {
             *count -= 1;
@@ -205,11 +212,15 @@ fn handle_all(shared: &Arc<Shared>, service: &Arc<Registered>) {
                 handling.all().await;
             });
         }
+        Kind::Deferred(deferred) => {
+            let posts = DeferredPosts::new(shared.clone(), service.clone());
+            let _ = catch(|| deferred.posts(posts));
+        }
     }
 }
 
 /// Refuses the posts of a service whose future was dropped before it began.
-fn refuse_all((shared, service): (Arc<Shared>, Arc<Registered>)) {
+pub(super) fn refuse_all((shared, service): (Arc<Shared>, Arc<Registered>)) {
     let mut state = service.posts.0.lock();
     state.is_handled = false;
     let posts = std::mem::take(&mut state.posts);
@@ -269,13 +280,16 @@ impl Work for HandleAll {
 }
 
 /// Takes the next post that is to be handled out of a queue. When there is none, whoever called handles the queue no more.
-fn next(shared: &Shared, service: &Registered) -> Option<QueuedPost> {
+pub(super) fn next(shared: &Shared, service: &Registered) -> Option<QueuedPost> {
     let mut state = service.posts.0.lock();
     loop {
         let Some(post) = state.posts.pop_front() else {
             state.is_handled = false;
             return None;
         };
+        if service.is_deferred() && (state.posts.len() == MOST_QUEUED / 2 || state.posts.is_empty()) {
+            shared.posts_wanted();
+        }
         if !service.is_removed() && shared.post_counts.is_wanted(post.caller.launch) {
             return Some(post);
         }
@@ -291,8 +305,8 @@ fn handled(shared: &Shared, post: &QueuedPost) {
 
 fn handle(shared: &Shared, post: &QueuedPost) {
     let (Kind::Inline(service) | Kind::Blocking(service)) = &post.entry.service.kind else { return };
-    let QueuedPost { ref entry, extra, ref words, count, caller } = *post;
-    let request = Request { words: &words[..count.into()], bytes: &[], reply_capacity: 0, caller };
+    let QueuedPost { ref entry, extra, caller, .. } = *post;
+    let request = Request { words: post.words(), bytes: &[], reply_capacity: 0, caller };
     set_service(entry.method.name());
     if catch(|| called_by(caller, || service.post(entry.index, extra, request))).is_err() {
         shared.statistics.count_refused_posts(1);
@@ -303,7 +317,7 @@ fn handle(shared: &Shared, post: &QueuedPost) {
 async fn handle_async(shared: &Shared, post: &QueuedPost) {
     let Kind::Async(service) = &post.entry.service.kind else { return };
     let caller = post.caller;
-    let words = post.words[..post.count.into()].to_vec();
+    let words = post.words().to_vec();
     let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
     let mut handles = pin!(call_async(shared, &***service, &post.entry, request));
     let is_handled = poll_fn(|context| match handles.as_mut().poll(context) {

@@ -1,6 +1,7 @@
 //! Which handler a service number means. Registering and removing go on while kernels run: consumers hold a
 //! snapshot, and fetch a new one when there is another.
 
+use super::deferred::DeferredService;
 use super::posts::PostQueue;
 use crate::engine::Threads;
 use crate::engine::caught::Contained;
@@ -26,6 +27,8 @@ pub(crate) enum Kind {
     Blocking(Contained<Box<dyn Service>>),
     /// As futures.
     Async(Contained<Box<dyn AsyncService>>),
+    /// Wherever whoever takes its calls runs them.
+    Deferred(Contained<Box<dyn DeferredService>>),
 }
 
 impl Handler {
@@ -49,6 +52,11 @@ impl Handler {
         Self::new(Kind::Async(Contained::new(Box::new(service))))
     }
 
+    /// Has a service take its calls, to answer them later on a thread of its own.
+    pub fn deferred(service: impl DeferredService) -> Self {
+        Self::new(Kind::Deferred(Contained::new(Box::new(service))))
+    }
+
     /// Gives the handlers threads apart from those of users' services, which may take all of theirs.
     pub(crate) fn on(self, threads: Threads) -> Self {
         Self { threads, ..self }
@@ -59,6 +67,7 @@ impl Handler {
         match &self.kind {
             Kind::Inline(service) | Kind::Blocking(service) => service.methods(),
             Kind::Async(service) => service.methods(),
+            Kind::Deferred(service) => service.methods(),
         }
     }
 }
@@ -130,6 +139,11 @@ impl Registered {
     /// Returns whether the service was removed: then no handler is begun any more.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether somebody takes its calls and posts, to handle them later.
+    pub fn is_deferred(&self) -> bool {
+        matches!(self.kind, Kind::Deferred(_))
     }
 
     pub fn set_removed(&self) {

@@ -1,0 +1,69 @@
+"""Functions of Python that kernels call while they run, whoever launches these kernels.
+
+::
+
+    import hostcall
+
+    device = hostcall.Device("cuda:0")            # the context that PyTorch and CuPy use
+
+    @device.service(number=700)
+    def price(item: hostcall.u64) -> hostcall.f32:
+        return 1.5 * item
+
+    context = device.context("prices")
+    kernel((blocks,), (threads,), (int(context), items, out))  # of CuPy, Numba, Triton, or C++ by `hostcall.include()`
+    stream.synchronize()
+    context.flush()                               # raises what `price` raised, and what `hostcall_check` found
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._arrays import Buffer
+from ._device import Caller, Context, Device, DeviceInfo, Statistics, caller, devices
+from ._errors import KernelPanic, Refuse
+from ._kernels import Code, Launch
+from ._run import ProgramPanic, Report, Wait, run
+from ._service import header, method, service
+from ._types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Buffer",
+    "Caller",
+    "Code",
+    "Context",
+    "Device",
+    "DeviceInfo",
+    "KernelPanic",
+    "Launch",
+    "ProgramPanic",
+    "Refuse",
+    "Report",
+    "Statistics",
+    "Wait",
+    "caller",
+    "devices",
+    "f32",
+    "f64",
+    "header",
+    "i16",
+    "i32",
+    "i64",
+    "i8",
+    "include",
+    "method",
+    "run",
+    "service",
+    "u16",
+    "u32",
+    "u64",
+    "u8",
+]
+
+
+def include() -> str:
+    """Returns the folder that has ``hostcall_device.h``, by which kernels in C and C++ call: for a compiler's ``-I``."""
+    return str(Path(__file__).parent / "include")

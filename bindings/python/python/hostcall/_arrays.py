@@ -1,0 +1,61 @@
+"""Memory that the host and kernels share, as arrays of others without a copy."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Callable
+
+from . import _hostcall
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Buffer:
+    """Memory that the host and the kernels of a device access at the same time.
+
+    ``numpy.asarray(buffer)`` and ``torch.from_dlpack(buffer)`` are the same memory, which stays as long as one of them does.
+    ``buffer.address`` is where kernels find it.
+    """
+
+    def __init__(self, allocate: Callable[[int], _hostcall.RawBuffer], shape: int | tuple[int, ...], dtype: Any) -> None:
+        import numpy as np
+
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        if self.dtype.hasobject:
+            raise TypeError("kernels cannot use Python's objects: take a dtype of numbers")
+        if any(length < 0 for length in self.shape):
+            raise ValueError(f"a shape has no negative lengths: {self.shape}")
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+        self._raw = allocate(self.nbytes)
+        self.address = self._raw.address()
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        described = self.dtype.descr if self.dtype.names else [("", self.dtype.str)]
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "descr": described,
+            "data": (self._raw.host_address(), False),
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        # kDLCPU.
+        return (1, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        import numpy as np
+
+        return np.asarray(self).__dlpack__(**options)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def _argument(self) -> _hostcall.RawBuffer:
+        return self._raw
+
+    def __repr__(self) -> str:
+        return f"<hostcall.Buffer {self.shape} of {self.dtype} at {self.address:#x}>"

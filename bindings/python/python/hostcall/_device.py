@@ -1,0 +1,365 @@
+"""Devices, and contexts with which kernels call."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import importlib
+import os
+import sys
+import traceback
+import warnings
+import weakref
+from dataclasses import dataclass
+from os import PathLike
+from types import EllipsisType, TracebackType
+from typing import Any, Callable, NamedTuple, TypeVar
+
+from . import _hostcall
+from ._arrays import Buffer
+from ._errors import KernelPanic, Refuse, add_note, raise_first
+from ._kernels import Code
+from ._loop import Loop
+from ._service import Fields, Method, Options, description_of, method_of
+from ._watch import dump_signal
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_open: weakref.WeakSet[Device]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What was counted since a device was opened."""
+
+    packets: int
+    """Packets of calls: those of waves."""
+    posts: int
+    refused_posts: int
+    """Posts that reached no function, or whose function raised."""
+    declined_posts: int
+    """How often posts had to wait in their wave's ring, since the queue was full."""
+    garbage_posts: int
+    broken_slots: int
+    refused_calls: int
+    """Calls that ended with ``BUSY``, since the queue was full."""
+    timed_out_calls: int
+    """Calls that ended at the deadline of their service."""
+
+
+class Caller(NamedTuple):
+    """Who calls a function."""
+
+    kernel: str
+    """The kernel's name, or that of the context with which it was launched."""
+    block: tuple[int, int, int] | None
+    """The block in the grid, where that is known."""
+    wave: int | None
+    """The wave in the block."""
+    lane: int
+    """The lane in the wave."""
+
+
+def caller() -> Caller | None:
+    """Returns who calls the function that runs; ``None`` outside of such, and in coroutines and batches."""
+    found = _hostcall.caller()
+    if found is None:
+        return None
+    kernel, place, lane = found
+    block, wave = (None, None) if place is None else place
+    return Caller(kernel, block, wave, lane)
+
+
+class DeviceInfo(NamedTuple):
+    """A device of this machine, or a kind of which there is none."""
+
+    name: str
+    description: str
+    unavailable: str | None
+    """Why it cannot be used, and what to do; ``None`` where it can."""
+
+
+def devices() -> list[DeviceInfo]:
+    """Returns the devices of this machine, and the kinds of which there is none."""
+    return [DeviceInfo(*found) for found in _hostcall.devices()]
+
+
+class _Closing:
+    """What ends with a ``with``: an exception of its body's is not replaced by one of a kernel's."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _exit(self, error: BaseException | None) -> None:
+        try:
+            self.close()
+        except BaseException as other:
+            if error is None:
+                raise
+            add_note(error, f"meanwhile: {type(other).__name__}: {other}")
+
+
+def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
+    return [
+        KernelPanic(
+            f"`{condition}` does not hold", kernel=kernel, file=file, line=line, block=block, thread=thread, lane=lane, count=count
+        )
+        for condition, file, line, block, thread, lane, count in checks
+    ]
+
+
+class Context(_Closing):
+    """What kernels get that others launch, as an argument: ``int(context)`` is a 64-bit address that never changes.
+
+    It goes wherever an integer goes (``operator.index``): to ``ctypes.c_uint64``, and to kernels of CuPy, Numba and Triton. It is
+    open until it or its device is closed; calls of kernels that run later end with ``CANCELLED``. Make one for each purpose, not
+    one for each launch.
+    """
+
+    def __init__(self, device: Device, raw: _hostcall.RawContext, name: str) -> None:
+        self._raw = raw
+        self._device = device
+        self._address = raw.address()
+        self.name = name
+
+    def __int__(self) -> int:
+        return self._address
+
+    __index__ = __int__
+
+    def _argument(self) -> _hostcall.RawContext:
+        return self._raw
+
+    def __repr__(self) -> str:
+        return f"<hostcall.Context {self.name!r} at {self._address:#x}>"
+
+    def attend(self) -> None:
+        """Says that kernels come soon. Without it the first call after a long silence may take 2 ms on a GPU."""
+        self._raw.attend()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until the posts of kernels that have ended were handled, and then does what ``check`` does.
+
+        Wait for the kernels' stream before.
+
+        Raises ``TimeoutError`` where posts wait longer than ``timeout`` seconds.
+        """
+        self._device._refuse_in_loop()
+        self._raw.flush(timeout)
+        self.check()
+
+    def check(self) -> None:
+        """Raises what functions raised for kernels with the context, or ``KernelPanic`` where a kernel's check failed.
+
+        Each is raised once, the first of several with notes of the others.
+        """
+        errors, count, checks = self._raw.take()
+        raise_first(errors, count, _panics(checks, self.name))
+
+    def cancel(self) -> None:
+        """Ends calls with ``CANCELLED``: those that wait, and all that come until ``renew``."""
+        self._raw.cancel()
+
+    def renew(self) -> None:
+        """Has calls answered again after ``cancel``."""
+        self._raw.renew()
+
+    def close(self) -> None:
+        """Ends the calls of its kernels with ``CANCELLED``, now and later, and does what ``check`` does. Closing twice is fine."""
+        self._device._contexts.discard(self)
+        errors, count, checks = self._raw.take()
+        self._raw.close()
+        more, also, _ = self._raw.take()
+        raise_first([*errors, *more], count + also, _panics(checks, self.name))
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._exit(error)
+
+
+class Device(_Closing):
+    """A device whose kernels call functions of Python: ``cpu``, ``cuda:0``, ``amdgpu:0`` or ``gfx942``.
+
+    On a GPU it uses the primary context, which is that of PyTorch, CuPy, JAX and the CUDA runtime, and changes none of its settings.
+
+    All functions of a device are called on one thread of its own, one after the other; coroutines run on ``loop``, or on a loop of
+    the device's own. A call waits ``timeout`` seconds at most, and then ends with ``TIMED_OUT``; with ``None``, as long as it takes.
+    """
+
+    def __init__(
+        self, name: str = "cpu", *services: object, timeout: float | None = 10.0, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        self._loop = Loop(loop)
+        # So that `int(device.context())` is an argument too: kernels may have it as long as the device is open.
+        self._contexts: set[Context] = set()
+        self._timeout = timeout
+        self._raw = _hostcall.RawDevice(name, Refuse, self._loop.submit, dump_signal())
+        self._is_closed = False
+        self._process = os.getpid()
+        self.name = name
+        self.product, self.target, self.wave_lanes = self._raw.properties()
+        _open.add(self)
+        try:
+            for service in services:
+                self.serve(service)
+        except BaseException:
+            self._end()
+            raise
+
+    @classmethod
+    def from_torch(
+        cls,
+        device: Any = None,
+        *services: object,
+        timeout: float | None = 10.0,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> Device:
+        """Opens the device that PyTorch uses now, or the one that ``device`` (a ``torch.device`` or its name) says."""
+        torch = importlib.import_module("torch")
+        if device is None:
+            device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+        device = torch.device(device)
+        if device.type == "cpu":
+            return cls("cpu", *services, timeout=timeout, loop=loop)
+        if device.type != "cuda":
+            raise ValueError(f"hostcall knows the CPU and the GPUs that PyTorch calls `cuda`, not `{device.type}`")
+        index = torch.cuda.current_device() if device.index is None else device.index
+        kind = "amdgpu" if getattr(torch.version, "hip", None) else "cuda"
+        return cls(f"{kind}:{index}", *services, timeout=timeout, loop=loop)
+
+    def serve(self, service: object, *, timeout: float | None | EllipsisType = ...) -> None:
+        """Has kernels call the methods of an object whose class is a ``@hostcall.service``, for as long as the device is open.
+
+        Without a ``timeout`` of its own its calls have the device's.
+        """
+        self._register(description_of(service).methods(service), timeout)
+
+    def _register(self, methods: list[Method], timeout: float | None | EllipsisType) -> None:
+        limit = self._timeout if isinstance(timeout, EllipsisType) else timeout
+        self._raw.serve([method.described() for method in methods], limit)
+
+    def service(
+        self,
+        *,
+        number: int,
+        name: str | None = None,
+        batch: Fields | None = None,
+        result: Any = None,
+        timeout: float | None | EllipsisType = ...,
+    ) -> Callable[[F], F]:
+        """Has kernels call a function by this number. ``batch`` and ``result`` are as ``hostcall.method`` has them.
+
+        ::
+
+            @device.service(number=700)
+            def price(item: hostcall.u64) -> hostcall.f32:
+                return 1.5 * item
+        """
+
+        def add(function: F) -> F:
+            text = name or f"python::{function.__name__}"
+            method = method_of(function, Options(number, batch, result), number, text, False)
+            self._register([method], timeout)
+            return function
+
+        return add
+
+    def on_post(self, *, number: int, name: str | None = None, batch: Fields | None = None) -> Callable[[F], F]:
+        """Has a function called for what kernels post to this number: nobody waits for it, and up to five words come.
+
+        ::
+
+            @device.on_post(number=701)
+            def progress(step: hostcall.u32, loss: hostcall.f32) -> None:
+                bar.update(step)
+        """
+        return self.service(number=number, name=name, batch=batch)
+
+    def context(self, name: str = "kernels") -> Context:
+        """Makes a context, by which kernels call that others launch. ``name`` is what reports call them."""
+        context = Context(self, self._raw.context(name), name)
+        self._contexts.add(context)
+        return context
+
+    def buffer(self, shape: int | tuple[int, ...], dtype: Any = "u1") -> Buffer:
+        """Allocates zeroed memory that the host and kernels access at the same time: an array for ``numpy.asarray``."""
+        return Buffer(self._raw.pinned, shape, dtype)
+
+    def load(self, path: str | PathLike[str]) -> Code:
+        """Loads a code object that another compiler made, as of HIP for ``gfx942``."""
+        return Code(self._raw.load(path))
+
+    def statistics(self) -> Statistics:
+        """Returns what was counted since the device was opened."""
+        return Statistics(**dict(self._raw.statistics()))
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Flushes all contexts and what kernels printed, and raises what there is to raise, as ``Context.flush`` does.
+
+        It does not wait for kernels, which others launched: wait for their streams before.
+        """
+        self._refuse_in_loop()
+        found: list[BaseException] = []
+        for context in list(self._contexts):
+            try:
+                context.flush(timeout)
+            except BaseException as error:
+                found.append(error)
+        self._raw.flush_prints()
+        errors, count, _ = self._raw.take()
+        raise_first([*found, *errors], len(found) + count, [])
+
+    def _refuse_in_loop(self) -> None:
+        if self._loop.is_current():
+            raise RuntimeError("this thread runs the loop of coroutines that kernels call: flush on another one (`loop.run_in_executor`)")
+
+    def _end(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        _open.discard(self)
+        if self._process != os.getpid():
+            # A child's: its threads are the parent's.
+            return
+        self._loop.close()
+        if not self._raw.close():
+            warnings.warn(f"a function that kernels of {self.name} called has not returned after 5 s: it is left alone", stacklevel=3)
+
+    def close(self) -> None:
+        """Ends the device, its contexts and all calls, and raises what functions raised that nobody was told of."""
+        if self._process != os.getpid():
+            return self._end()
+        found: list[BaseException] = []
+        for context in list(self._contexts):
+            try:
+                context.close()
+            except BaseException as error:
+                found.append(error)
+        self._end()
+        errors, count, _ = self._raw.take()
+        raise_first([*found, *errors], len(found) + count, [])
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._exit(error)
+
+    def __repr__(self) -> str:
+        return f"<hostcall.Device {self.name!r}, {self.product}{', closed' if self._is_closed else ''}>"
+
+
+_open = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends the threads that use the interpreter, before it ends."""
+    for device in list(_open):
+        try:
+            device.close()
+        except BaseException as error:
+            print(f"hostcall: nobody was told of what functions raised that kernels of {device.name} called:", file=sys.stderr)
+            traceback.print_exception(error)

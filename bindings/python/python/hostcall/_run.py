@@ -1,0 +1,151 @@
+"""Programs of the command ``hostcall run``, and what became of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Sequence
+
+_GRACE = 10.0
+"""How long the command may take to end after its own time limit: it cancels the program's calls, and writes what was printed."""
+
+
+@dataclass(frozen=True)
+class ProgramPanic:
+    """The first panic of a program."""
+
+    kernel: str
+    message: str | None
+    file: str | None
+    line: int | None
+    column: int | None
+    workgroup: tuple[int, int, int] | None
+    lane: int | None
+    others: int
+    """How many lanes panicked besides."""
+
+    @property
+    def place(self) -> str | None:
+        """The place in the source, as ``file:line:column``."""
+        return None if self.file is None else f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A call that waited when a program was ended."""
+
+    service: str
+    kernel: str
+    workgroup: tuple[int, int, int] | None
+    wave: int | None
+    lanes: int
+    seconds: float
+    text: str
+    """All of it as a sentence."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a program ended."""
+
+    exit_code: int
+    ended: str
+    """``exited``, ``panicked``, ``failed``, ``timed out``, ``interrupted``, ``not started``, or ``killed``: it did not end after its
+    time limit, as a GPU's kernel that does not call, and its process was ended."""
+    seconds: float
+    panic: ProgramPanic | None
+    waiting: list[Wait]
+    lost: dict[str, int]
+    """How many posts and bytes of output were lost."""
+    stdout: str
+    stderr: str
+    said: list[str] = field(default_factory=list)
+    """What the command said."""
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not any(self.lost.values())
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Report:
+        """Returns what the command's JSON says."""
+
+        def place(numbers: Sequence[int] | None) -> tuple[int, int, int] | None:
+            return None if numbers is None else (numbers[0], numbers[1], numbers[2])
+
+        panic = found["panic"]
+        return cls(
+            exit_code=found["exit_code"],
+            ended=found["ended"],
+            seconds=found["seconds"],
+            panic=None
+            if panic is None
+            else ProgramPanic(
+                kernel=panic["kernel"],
+                message=panic.get("message"),
+                file=panic.get("file"),
+                line=panic.get("line"),
+                column=panic.get("column"),
+                workgroup=place(panic.get("workgroup")),
+                lane=panic.get("lane"),
+                others=panic["others"],
+            ),
+            waiting=[Wait(**{**wait, "workgroup": place(wait["workgroup"])}) for wait in found["waiting"]],
+            lost=dict(found["lost"]),
+            stdout=found["stdout"],
+            stderr=found["stderr"],
+            said=list(found["said"]),
+        )
+
+
+def run(
+    program: str | os.PathLike[str],
+    args: Sequence[str | os.PathLike[str]] = (),
+    *,
+    timeout: float | None = None,
+    device: str | None = None,
+    options: Sequence[str] = (),
+    command: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Runs a program (a package's folder or an image) in a process of its own, and returns what became of it.
+
+    With ``timeout`` it is cancelled after so many seconds, and its process is ended where that is not enough: this returns, whatever
+    the kernel does. ``options`` are more of ``hostcall run --help``; ``command`` is the command, else ``hostcall`` of the ``PATH``.
+    The time to build a package counts too.
+    """
+    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
+        raise ValueError("a timeout is a number of seconds above 0, or None for no limit")
+    found = command or shutil.which("hostcall")
+    if found is None:
+        raise FileNotFoundError("the command `hostcall` is not on the PATH: `cargo install --path tools/cli` installs it, or pass `command`")
+    line = [os.fspath(found), "run", "--report", "json", *options]
+    if device is not None:
+        line += ["--device", device]
+    if timeout is not None:
+        line += ["--timeout", str(timeout)]
+    line += [os.fspath(part) for part in (program, *args)]
+    limit = None if timeout is None else timeout + _GRACE
+    # A group of its own: what a build started ends with it.
+    process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    with process:
+        try:
+            out, said = process.communicate(timeout=limit)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            sentence = f"the program did not end within {timeout} s nor {_GRACE:.0f} s after, and its process was ended"
+            return Report(-signal.SIGKILL, "killed", float(limit or 0), None, [], {}, "", "", [sentence])
+    try:
+        report = Report.of(json.loads(out))
+    except (ValueError, KeyError, TypeError) as error:
+        raise RuntimeError(f"{' '.join(line)}: ended with code {process.returncode} and wrote no report: {said.strip() or out.strip()}") from error
+    # A build's.
+    report.said.extend(said.splitlines())
+    return report

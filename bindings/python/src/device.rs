@@ -1,0 +1,266 @@
+//! Devices and contexts, as `hostcall/_device.py` uses them. Whatever waits gives the GIL up.
+
+use crate::handling::{Handling, PlaceOf};
+use crate::kernels::{RawBuffer, RawCode};
+use crate::queue::Queue;
+use crate::released::DropsFree;
+use crate::service::{Described, Registered, Served};
+use crate::{interpreter, watch};
+use hostcall::server::{Handler, LaunchId, RegisterError, Server};
+use hostcall::{Context, Device};
+use hostcall_locks::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+/// How long closing waits for a function that runs.
+const LONGEST_END: Duration = Duration::from_secs(5);
+
+pub fn failed(error: impl Display) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
+}
+
+pub fn limit(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let refused = |_| PyValueError::new_err("a timeout is a number of seconds above 0, or None for no limit");
+    seconds
+        .map(|seconds| Duration::try_from_secs_f64(seconds).map_err(refused))
+        .transpose()?
+        .map(|limit| {
+            if limit.is_zero() { Err(PyValueError::new_err("a timeout is more than 0 s")) } else { Ok(limit) }
+        })
+        .transpose()
+}
+
+/// Statistics as (name, number).
+type Numbers = Vec<(&'static str, u64)>;
+/// Exceptions, how many lanes got no result for such, and failed checks.
+type Taken = (Vec<Py<PyAny>>, u64, Vec<Check>);
+/// A failed check: condition, file, line, block, thread, lane, count.
+type Check = (String, String, u32, [u32; 3], [u32; 3], u8, u64);
+
+#[pyclass(frozen)]
+pub struct RawDevice {
+    name: String,
+    device: Mutex<Option<DropsFree<Device>>>,
+    queue: Arc<Queue>,
+    handling: Arc<Handling>,
+    interpreter: ThreadId,
+}
+
+#[pymethods]
+impl RawDevice {
+    /// `dump` is the signal at which the stacks of Python's threads are printed.
+    #[new]
+    fn new(py: Python<'_>, name: &str, refuse: Py<PyAny>, submit: Py<PyAny>, dump: i32) -> PyResult<Self> {
+        let device = py.detach(|| Device::open(name)).map_err(failed)?;
+        let place_of: PlaceOf = Arc::new(device.server().knows_place());
+        let handling = Arc::new(Handling { errors: Default::default(), place_of, refuse, submit });
+        let queue = Arc::<Queue>::default();
+        let thread = interpreter::start(queue.clone(), handling.clone())?;
+        let interpreter = thread.thread().id();
+        let this = Self {
+            name: name.into(),
+            device: Mutex::new(Some(DropsFree::new(device))),
+            queue,
+            handling,
+            interpreter,
+        };
+        // SAFETY: `faulthandler` handles the signal, on this thread, and uses nothing that a thread may hold.
+        let dump = move || unsafe {
+            libc::raise(dump);
+        };
+        watch::start(this.queue.clone(), this.name.clone(), dump)?;
+        Ok(this)
+    }
+
+    /// Registers a service for as long as the device is open.
+    fn serve(&self, py: Python<'_>, methods: Vec<Described>, timeout: Option<f64>) -> PyResult<()> {
+        let served = Arc::new(Served::new(methods, self.queue.clone(), limit(timeout)?)?);
+        let device = self.device()?;
+        let registered = py.detach(|| device.server().register(Handler::deferred(Registered(served))));
+        registered.map(drop).map_err(|error| match error {
+            RegisterError::Duplicate { number, name, taken_by } => PyValueError::new_err(format!(
+                "{name} cannot have the number {number}, which {taken_by} has: give one of them another one, from 256 to 65535"
+            )),
+            error => failed(error),
+        })
+    }
+
+    fn context(&self, py: Python<'_>, name: &str) -> PyResult<RawContext> {
+        let device = self.device()?;
+        let context = py.detach(|| device.context(name)).map_err(failed)?;
+        let (handling, interpreter) = (self.handling.clone(), self.interpreter);
+        let (device, context) = (device.downgrade(), Mutex::new(Some(Arc::new(context))));
+        Ok(RawContext { context, device, handling, interpreter, closed_as: OnceLock::new() })
+    }
+
+    /// Allocates memory that kernels and the host share.
+    fn pinned(&self, py: Python<'_>, bytes: usize) -> PyResult<RawBuffer> {
+        let device = self.device()?;
+        py.detach(|| RawBuffer::new(&device, bytes))
+    }
+
+    /// Loads a code object of another compiler.
+    fn load(&self, py: Python<'_>, path: PathBuf) -> PyResult<RawCode> {
+        let device = self.device()?;
+        py.detach(|| RawCode::load(&device, path))
+    }
+
+    /// Returns product, target and lanes of a wave.
+    fn properties(&self) -> PyResult<(String, String, u32)> {
+        let device = self.device()?;
+        Ok((device.properties().product.clone(), device.target(), device.wave_size()))
+    }
+
+    fn statistics(&self) -> PyResult<Numbers> {
+        let counted = self.device()?.statistics();
+        let (refused, timed_out) = self.queue.lost();
+        Ok(vec![
+            ("packets", counted.packets),
+            ("posts", counted.posts),
+            ("refused_posts", counted.refused_posts),
+            ("declined_posts", counted.declined_posts),
+            ("garbage_posts", counted.garbage_posts),
+            ("broken_slots", counted.broken_slots),
+            ("refused_calls", refused),
+            ("timed_out_calls", timed_out),
+        ])
+    }
+
+    /// Waits until all that kernels printed is written.
+    fn flush_prints(&self, py: Python<'_>) -> PyResult<()> {
+        let device = self.device()?;
+        py.detach(|| device.builtins().stdio().flush()).map_err(failed)
+    }
+
+    /// Takes what functions raised whose callers belong to no open context.
+    fn take(&self, py: Python<'_>) -> Taken {
+        let (errors, count) = self.handling.take(py, None);
+        (errors, count, Vec::new())
+    }
+
+    /// Ends everything. Returns whether the function that ran has returned.
+    fn close(&self, py: Python<'_>) -> bool {
+        let device = self.device.lock().take();
+        let is_handler = thread::current().id() == self.interpreter;
+        py.detach(|| {
+            self.queue.close();
+            if let Some(device) = device {
+                device.close();
+            }
+            is_handler || self.queue.wait_for_end(LONGEST_END)
+        })
+    }
+}
+
+impl RawDevice {
+    fn device(&self) -> PyResult<Device> {
+        self.device.lock().as_deref().cloned().ok_or_else(|| failed(hostcall::Error::Closed))
+    }
+}
+
+impl Drop for RawDevice {
+    fn drop(&mut self) {
+        // Whoever drops it may hold the GIL, for which the threads may wait: they end by themselves.
+        self.queue.close();
+    }
+}
+
+#[pyclass(frozen)]
+pub struct RawContext {
+    context: Mutex<Option<Arc<Context>>>,
+    device: hostcall::WeakDevice,
+    handling: Arc<Handling>,
+    interpreter: ThreadId,
+    /// Under which launch functions may have raised before it was closed.
+    closed_as: OnceLock<LaunchId>,
+}
+
+#[pymethods]
+impl RawContext {
+    fn address(&self) -> PyResult<u64> {
+        Ok(self.context()?.address().get())
+    }
+
+    fn attend(&self) -> PyResult<()> {
+        self.context()?.attend().map_err(failed)
+    }
+
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        let context = self.context()?;
+        py.detach(|| context.cancel()).map_err(failed)
+    }
+
+    fn renew(&self, py: Python<'_>) -> PyResult<()> {
+        let context = self.context()?;
+        let before = context.launch_id();
+        py.detach(|| context.renew()).map_err(failed)?;
+        self.handling.errors.rename(before, context.launch_id());
+        Ok(())
+    }
+
+    /// Waits until posts were handled of kernels that have ended.
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        if thread::current().id() == self.interpreter {
+            let what = "a function that kernels call waits for such functions: flush on another thread, or let the kernel's \
+                        launcher do it";
+            return Err(PyRuntimeError::new_err(what));
+        }
+        let launch = self.context()?.launch_id();
+        let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
+        let device = self.device.upgrade().ok_or_else(|| failed(hostcall::Error::Closed))?;
+        let taken = Mutex::new(device.server().begin_flush(vec![launch]));
+        let is_flushed = |server: &Server| taken.lock().is_done() && server.has_handled_posts(launch.into());
+        loop {
+            let until = Instant::now() + Duration::from_millis(50);
+            let is_over = py.detach(|| {
+                let mut pause = Duration::from_micros(20);
+                while !is_flushed(device.server()) {
+                    if Instant::now() >= until {
+                        return false;
+                    }
+                    thread::sleep(pause);
+                    pause = (2 * pause).min(Duration::from_millis(1));
+                }
+                true
+            });
+            py.check_signals()?;
+            if is_over {
+                return Ok(());
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(PyTimeoutError::new_err("posts wait for their functions still"));
+            }
+        }
+    }
+
+    fn take(&self, py: Python<'_>) -> Taken {
+        let context = self.context.lock().clone();
+        let launch = context.as_ref().map(|context| context.launch_id()).or(self.closed_as.get().copied());
+        let (errors, count) =
+            launch.map_or_else(Default::default, |launch| self.handling.take(py, Some(launch)));
+        let checks = context.and_then(|context| context.failed_checks().ok()).unwrap_or_default();
+        let checks = checks.into_iter().map(|check| {
+            (check.condition, check.file, check.line, check.block, check.thread, check.lane, check.count)
+        });
+        (errors, count, checks.collect())
+    }
+
+    fn close(&self, py: Python<'_>) {
+        if let Some(context) = self.context.lock().take() {
+            let _ = self.closed_as.set(context.launch_id());
+            py.detach(|| drop(context));
+        }
+    }
+}
+
+impl RawContext {
+    pub fn context(&self) -> PyResult<Arc<Context>> {
+        let context = self.context.lock().clone();
+        context.ok_or_else(|| PyRuntimeError::new_err("the context was closed: make another one"))
+    }
+}

@@ -1,0 +1,119 @@
+//! Memory that host and kernels share, and kernels of other compilers that are launched from here.
+
+use crate::device::{RawContext, failed, limit};
+use crate::released::DropsFree;
+use hostcall::device::{Launch, PinnedBuffer};
+use hostcall::rocm::{CodeObject, KernelArgument, Version};
+use hostcall::{Device, Grid, Stream};
+use pyo3::exceptions::PyTimeoutError;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Pinned memory, which the host and kernels access at the same time.
+#[pyclass(frozen)]
+pub struct RawBuffer {
+    buffer: DropsFree<PinnedBuffer<u64>>,
+}
+
+impl RawBuffer {
+    pub fn new(device: &Device, bytes: usize) -> PyResult<Self> {
+        let buffer = device.pinned(bytes.div_ceil(8).max(1)).map_err(failed)?;
+        Ok(Self { buffer: DropsFree::new(buffer) })
+    }
+}
+
+#[pymethods]
+impl RawBuffer {
+    /// Returns where it lies for the host.
+    fn host_address(&self) -> usize {
+        self.buffer.host_address().as_ptr().addr()
+    }
+
+    /// Returns where it lies for kernels.
+    fn address(&self) -> u64 {
+        self.buffer.address().get()
+    }
+}
+
+/// A code object, with a stream of its own.
+#[pyclass(frozen)]
+pub struct RawCode {
+    code: CodeObject,
+    stream: Arc<DropsFree<Stream>>,
+}
+
+impl RawCode {
+    pub fn load(device: &Device, path: PathBuf) -> PyResult<Self> {
+        let code = device.load_code_object(path, Version::Stacks).map_err(failed)?;
+        Ok(Self { code, stream: Arc::new(DropsFree::new(device.stream().map_err(failed)?)) })
+    }
+}
+
+/// An argument of a kernel.
+#[derive(FromPyObject)]
+pub enum Argument<'py> {
+    Context(PyRef<'py, RawContext>),
+    Buffer(PyRef<'py, RawBuffer>),
+    Value(Vec<u8>),
+}
+
+#[pymethods]
+impl RawCode {
+    fn launch(
+        &self,
+        py: Python<'_>,
+        kernel: &str,
+        blocks: [u32; 3],
+        threads: [u32; 3],
+        arguments: Vec<Argument<'_>>,
+    ) -> PyResult<RawLaunch> {
+        let argument = |argument: &Argument<'_>| {
+            Ok(match argument {
+                Argument::Context(context) => KernelArgument::context(&*context.context()?),
+                Argument::Buffer(buffer) => KernelArgument::pinned(&buffer.buffer),
+                Argument::Value(bytes) => KernelArgument::bytes(bytes),
+            })
+        };
+        let arguments = arguments.iter().map(argument).collect::<PyResult<Vec<_>>>()?;
+        let launched = py.detach(|| {
+            let kernel = self.code.kernel(kernel)?;
+            // SAFETY: who launches a kernel from Python says that it does no harm, as with every foreign function.
+            unsafe { kernel.launch(&self.stream, Grid::new_3d(blocks, threads), &arguments) }
+        });
+        Ok(RawLaunch { launch: launched.map_err(failed)?, stream: self.stream.clone() })
+    }
+}
+
+#[pyclass(frozen)]
+pub struct RawLaunch {
+    launch: Launch,
+    stream: Arc<DropsFree<Stream>>,
+}
+
+#[pymethods]
+impl RawLaunch {
+    /// Waits until the kernel has ended.
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let until = Instant::now() + Duration::from_millis(50);
+            py.detach(|| {
+                while !self.launch.is_done() && Instant::now() < until {
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+            py.check_signals()?;
+            if self.launch.is_done() {
+                // The stream goes on after a failure once it was told.
+                let synchronized = py.detach(|| self.launch.wait().map(drop).and(self.stream.synchronize()));
+                return synchronized.map_err(failed);
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(PyTimeoutError::new_err(format!("{} has not ended", self.launch.kernel())));
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The part of the Python package `hostcall` that is not Python: devices, contexts, and the thread on which kernels' calls reach
+//! functions. `python/hostcall` is what users see.
+//!
+//! A call's hops: the server's consumer finds it and puts it into the device's [`queue`]; the [`interpreter`]'s thread takes all
+//! that is there and holds the GIL once for it; [`handling`] turns [`words`] into arguments, calls the function and answers.
+//! The [`watch`]dog ends calls at their deadlines, whoever has the GIL.
+
+mod device;
+mod errors;
+mod handling;
+mod interpreter;
+mod kernels;
+mod queue;
+mod released;
+mod service;
+mod watch;
+mod words;
+
+use hostcall_abi::service::derived_number;
+use hostcall_abi::{schema, word};
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _hostcall {
+    #[pymodule_export]
+    use super::device::{RawContext, RawDevice};
+    #[pymodule_export]
+    use super::kernels::{RawBuffer, RawCode, RawLaunch};
+    #[pymodule_export]
+    use super::{caller, check_of, demo_kernel, devices, number_of};
+}
+
+/// Returns the devices of this machine: name, description, and why it cannot be used.
+#[pyfunction]
+fn devices(py: Python<'_>) -> Vec<(String, String, Option<String>)> {
+    let devices = py.detach(hostcall::device::devices);
+    devices.into_iter().map(|device| (device.name, device.description, device.unavailable)).collect()
+}
+
+/// Returns the number of the first method of a service for which none was chosen.
+#[pyfunction]
+fn number_of(service: &str) -> u16 {
+    derived_number(schema::of(service))
+}
+
+/// Returns the check bits that calls of a method of these types carry.
+#[pyfunction]
+fn check_of(name: &str, arguments: Vec<String>, results: Vec<String>) -> PyResult<u32> {
+    let signature = words::Signature::of(&arguments, &results)?;
+    Ok(word::check_of(signature.schema(name)))
+}
+
+/// Returns who calls the function that this thread runs.
+#[pyfunction]
+fn caller() -> Option<handling::Place> {
+    handling::caller()
+}
+
+/// Returns the address of the demo's kernel, which `kernels/newton.c` has.
+#[pyfunction]
+fn demo_kernel() -> usize {
+    unsafe extern "C" {
+        fn hostcall_demo_row(picture: *const std::ffi::c_void, row: u32, scratch: *mut f64) -> u64;
+    }
+    hostcall_demo_row as *const () as usize
+}

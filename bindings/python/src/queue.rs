@@ -1,0 +1,192 @@
+//! What waits for the interpreter: calls and posts that the server's threads put there, and that the interpreter's thread takes,
+//! all at once. No thread that uses it needs the GIL for that.
+
+use crate::service::Served;
+use hostcall::CallError;
+use hostcall::server::{DeferredCalls, DeferredPosts, OpenCalls};
+use hostcall_locks::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Most lanes whose calls wait: as many as a GPU has at once. More come only from lanes whose calls have timed out.
+const MOST_LANES: usize = 1 << 18;
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are calls, and a box for each would take longer than a move"
+)]
+pub enum Item {
+    Calls(Arc<Served>, DeferredCalls),
+    Posts(Arc<Served>, DeferredPosts),
+}
+
+/// A packet some of whose lanes wait.
+pub struct Open {
+    pub calls: OpenCalls,
+    pub since: Instant,
+    deadline: Option<Instant>,
+}
+
+#[derive(Default)]
+struct State {
+    items: Vec<Item>,
+    /// Lanes of the calls among them.
+    lanes: usize,
+    open: Vec<Open>,
+    /// Length of `open` after answered ones were forgotten.
+    kept: usize,
+    is_closed: bool,
+    /// The watchdog sleeps until there is something to watch.
+    watch_sleeps: bool,
+    has_ended: bool,
+    refused_calls: u64,
+    timed_out_calls: u64,
+}
+
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    work: Condvar,
+    watch: Condvar,
+    ended: Condvar,
+}
+
+impl Queue {
+    /// Adds calls, which end with `TimedOut` after `timeout`. A full queue answers them with `Busy`.
+    pub fn push_calls(&self, served: Arc<Served>, calls: DeferredCalls, timeout: Option<Duration>) {
+        let (since, open) = (Instant::now(), calls.open());
+        let mut state = self.state.lock();
+        if state.lanes + calls.count() > MOST_LANES && !state.is_closed {
+            let is_open = |item: &mut Item| match item {
+                Item::Calls(_, calls) => calls.open().is_open(),
+                Item::Posts(..) => true,
+            };
+            let over: Vec<_> = state.items.extract_if(.., |item| !is_open(item)).collect();
+            state.lanes = state.items.iter().map(Item::lanes).sum();
+            drop(over);
+        }
+        if state.is_closed || state.lanes + calls.count() > MOST_LANES {
+            state.refused_calls += calls.count() as u64;
+            let error = if state.is_closed { CallError::NoSuchService } else { CallError::Busy };
+            drop(state);
+            return calls.fail(error);
+        }
+        state.lanes += calls.count();
+        if state.open.len() > 2 * state.kept + 64 {
+            state.forget();
+        }
+        state.open.push(Open {
+            calls: open,
+            since,
+            deadline: timeout.and_then(|limit| since.checked_add(limit)),
+        });
+        self.push(state, Item::Calls(served, calls));
+    }
+
+    pub fn push_posts(&self, served: Arc<Served>, posts: DeferredPosts) {
+        let state = self.state.lock();
+        if state.is_closed {
+            drop(state);
+            return drop(posts);
+        }
+        self.push(state, Item::Posts(served, posts));
+    }
+
+    fn push(&self, mut state: hostcall_locks::MutexGuard<'_, State>, item: Item) {
+        state.items.push(item);
+        let wakes_watch = std::mem::take(&mut state.watch_sleeps);
+        let is_first = state.items.len() == 1;
+        drop(state);
+        if is_first {
+            self.work.notify_one();
+        }
+        if wakes_watch {
+            self.watch.notify_one();
+        }
+    }
+
+    /// Waits for work and takes all there is. `None` once the queue is closed.
+    pub fn take(&self) -> Option<Vec<Item>> {
+        let is_idle = |state: &mut State| state.items.is_empty() && !state.is_closed;
+        let mut state = self.work.wait_while(self.state.lock(), is_idle);
+        if state.is_closed {
+            return None;
+        }
+        state.lanes = 0;
+        Some(std::mem::take(&mut state.items))
+    }
+
+    /// Ends what waits, and all that comes.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let (items, open) = (std::mem::take(&mut state.items), std::mem::take(&mut state.open));
+        drop(state);
+        self.work.notify_all();
+        self.watch.notify_all();
+        drop((items, open));
+    }
+
+    /// Says that the interpreter's thread has ended.
+    pub fn end(&self) {
+        self.close();
+        self.state.lock().has_ended = true;
+        self.ended.notify_all();
+    }
+
+    /// Waits until the interpreter's thread has ended, at most so long. Returns whether it has.
+    pub fn wait_for_end(&self, limit: Duration) -> bool {
+        let (state, _) = self.ended.wait_timeout_while(self.state.lock(), limit, |state| !state.has_ended);
+        state.has_ended
+    }
+
+    /// Waits for `pause`, or until there is something to watch. Ends calls whose time is over, and returns those that wait still;
+    /// `None` once the queue is closed.
+    pub fn look(&self, pause: Duration) -> Option<Vec<(OpenCalls, Instant)>> {
+        let mut state = self.state.lock();
+        state.forget();
+        if state.open.is_empty() && !state.is_closed {
+            state.watch_sleeps = true;
+            state = self.watch.wait_while(state, |state| state.watch_sleeps && !state.is_closed);
+        }
+        let (mut state, _) = self.watch.wait_timeout_while(state, pause, |state| !state.is_closed);
+        if state.is_closed {
+            return None;
+        }
+        state.forget();
+        let now = Instant::now();
+        let late: Vec<_> =
+            state.open.extract_if(.., |open| open.deadline.is_some_and(|deadline| deadline <= now)).collect();
+        let open = state.open.iter().map(|open| (open.calls.clone(), open.since)).collect();
+        drop(state);
+        let timed_out: u64 = late.iter().map(|open| u64::from(open.calls.waiting().lanes)).sum();
+        late.iter().for_each(|open| open.calls.time_out());
+        if timed_out > 0 {
+            self.state.lock().timed_out_calls += timed_out;
+        }
+        Some(open)
+    }
+
+    /// Returns how many calls the queue refused, and how many it ended at their deadline.
+    pub fn lost(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.refused_calls, state.timed_out_calls)
+    }
+}
+
+impl State {
+    /// Forgets packets whose lanes all have their answers.
+    fn forget(&mut self) {
+        self.open.retain(|open| open.calls.is_open());
+        self.kept = self.open.len();
+    }
+}
+
+impl Item {
+    fn lanes(&self) -> usize {
+        match self {
+            Self::Calls(_, calls) => calls.count(),
+            Self::Posts(..) => 0,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Values whose drop may wait for a kernel, or for a thread that waits for the GIL.
+
+use pyo3::prelude::*;
+use std::ops::Deref;
+
+/// A value that is dropped without the GIL, by whoever has it.
+pub struct DropsFree<T: Send>(Option<T>);
+
+impl<T: Send> DropsFree<T> {
+    pub fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+}
+
+impl<T: Send> Deref for DropsFree<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("the value is there until it is dropped")
+    }
+}
+
+impl<T: Send> Drop for DropsFree<T> {
+    fn drop(&mut self) {
+        // Where no interpreter runs any more there is no GIL, and the value is dropped behind this.
+        Python::try_attach(|py| py.detach(|| drop(self.0.take())));
+    }
+}

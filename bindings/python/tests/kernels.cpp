@@ -1,0 +1,74 @@
+// Kernels of the tests: threads of this library are lanes, started by a function of ctypes.
+#include "hostcall_device.h"
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+// Runs `lane` for so many lanes at once.
+template <typename Lane> static void run(uint32_t lanes, Lane lane) {
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < lanes; i++)
+        threads.emplace_back([=] { lane(i); });
+    for (auto &thread : threads)
+        thread.join();
+}
+
+extern "C" {
+
+// One call of words on the calling thread.
+uint64_t call(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count, uint64_t *results, uint32_t result_count,
+              uint32_t timeout_us) {
+    return hostcall_call_words(context, method, words, count, results, result_count, timeout_us);
+}
+
+// One call of bytes.
+uint64_t call_bytes(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count, const char *bytes, uint64_t length,
+                    uint64_t *results, uint32_t result_count, char *reply, uint64_t capacity, uint64_t *filled) {
+    hostcall_bytes call = {words, count, result_count, bytes, length, results, reply, capacity, 0, 0, 0};
+    uint64_t status = hostcall_call_bytes(context, method, &call, 0);
+    *filled = call.filled;
+    return status;
+}
+
+// Each lane calls `rounds` times, x -> f(x), from its number on. Returns how many calls failed.
+uint64_t chain(uint64_t context, uint64_t method, uint32_t lanes, uint32_t rounds, uint64_t *out) {
+    std::vector<uint64_t> failed(lanes);
+    auto *counts = failed.data();
+    run(lanes, [=](uint32_t lane) {
+        uint64_t x = lane;
+        for (uint32_t round = 0; round < rounds; round++)
+            counts[lane] += hostcall_call_words(context, method, &x, 1, &x, 1, 0) != HOSTCALL_CALL_OK;
+        out[lane] = x;
+    });
+    uint64_t sum = 0;
+    for (uint64_t count : failed)
+        sum += count;
+    return sum;
+}
+
+// Each lane posts its number and the round. Returns how many were not taken.
+uint64_t posts(uint64_t context, uint64_t method, uint32_t lanes, uint32_t rounds) {
+    std::vector<uint64_t> failed(lanes);
+    auto *counts = failed.data();
+    run(lanes, [=](uint32_t lane) {
+        for (uint64_t round = 0; round < rounds; round++) {
+            const uint64_t words[2] = {lane, round};
+            counts[lane] += !hostcall_post_words(context, method, words, 2);
+        }
+    });
+    uint64_t sum = 0;
+    for (uint64_t count : failed)
+        sum += count;
+    return sum;
+}
+
+// Lanes whose number is not less than `limit` find a check failed.
+void checks(uint64_t context, uint32_t lanes, uint32_t limit) {
+    run(lanes, [=](uint32_t lane) { (void)hostcall_check(context, lane < limit); });
+}
+
+void says(uint64_t context, uint32_t lane) {
+    hostcall_printf(context, "lane %u is here\n", lane);
+}
+}
