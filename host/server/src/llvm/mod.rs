@@ -37,10 +37,14 @@
 //! orderings and loom models; `kernel/device/src/llvm.rs` a client for kernels; `tests/crosscheck` runs one
 //! client against LLVM's own server and this one.
 
+mod call;
 mod conversation;
+mod dispatch;
+mod emissary;
 mod executor;
 mod files;
 mod functions;
+mod handlers;
 mod one_packet;
 mod opcode;
 mod options;
@@ -50,6 +54,10 @@ mod server;
 mod standard;
 mod stream;
 
+pub use call::{Call, CallEnded};
+pub use dispatch::{Argument, Parameter};
+pub use emissary::{EmissaryCall, EmissaryValue};
+pub use handlers::{HandlerFailed, OpcodeHandler, Packet, Taken};
 pub use hostcall_channel::llvm::{Layout, LayoutError, PortMemory, Version};
 pub use options::{End, Fault, FaultKind, Options};
-pub use server::{LlvmServer, Statistics};
+pub use server::{LlvmServer, Poller, Statistics};
