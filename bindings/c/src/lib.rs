@@ -28,6 +28,7 @@ pub mod graph;
 mod handle;
 pub mod image;
 pub mod launch;
+pub mod llvm;
 pub mod options;
 pub mod raw;
 pub mod rocm;

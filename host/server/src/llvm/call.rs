@@ -40,9 +40,7 @@ impl From<CallEnded> for HandlerFailed {
 enum Request {
     Receive,
     Send,
-    ReceiveBytes {
-        is_kept: bool,
-    },
+    ReceiveBytes { is_kept: bool },
     SendBytes,
 }
 
@@ -205,6 +203,7 @@ pub(super) async fn converse(
     let work = move || (answer(&mut call), call.scratch);
     let engine = port.shared().engine.clone();
     let mut answered = pin!(engine.pool(Threads::Users).run(work));
+    let mut has_talked = false;
     loop {
         let asked = poll_fn(|context| {
             let mut state = end.0.state.lock();
@@ -223,10 +222,15 @@ pub(super) async fn converse(
             Err(result) => {
                 let (result, scratch) = result.map_err(|_| FaultKind::Panicked)?;
                 port.put_scratch(scratch.unwrap_or_else(Scratch::new));
+                if result.is_ok() && !has_talked {
+                    // The client gets back what it sent.
+                    port.receive(0).await;
+                }
                 return result;
             }
         };
         port.put_scratch(scratch);
+        has_talked = true;
         match request {
             Request::Receive => port.receive(BUFFER_WORDS).await,
             Request::Send => port.send(BUFFER_WORDS).await,

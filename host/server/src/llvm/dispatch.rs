@@ -120,8 +120,7 @@ impl Call {
             for of in &mut lanes {
                 // The client writes back what it gets, also where it may not: nothing is sent of what did not change.
                 let memory = std::mem::take(&mut of.memory[place]);
-                *self.bytes(of.lane) =
-                    if *parameter == Parameter::Pointer { memory } else { Vec::new() };
+                *self.bytes(of.lane) = if *parameter == Parameter::Pointer { memory } else { Vec::new() };
             }
             self.send_bytes()?;
         }

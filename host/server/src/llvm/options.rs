@@ -69,7 +69,10 @@ impl fmt::Display for Fault {
                 write!(f, "its client called {address:#x}, where no function is registered")
             }
             FaultKind::NoSuchEmissary { api, function } => {
-                write!(f, "its client called function {function} of Emissary's API {api}, which has no handler")
+                write!(
+                    f,
+                    "its client called function {function} of Emissary's API {api}, which has no handler"
+                )
             }
             FaultKind::Arguments => f.write_str("its client's arguments do not lie in what it sent"),
             FaultKind::HandlerFailed(code) => write!(f, "its handler failed with {code}"),

@@ -1,8 +1,8 @@
 //! Starting and stopping a server, and what its threads share.
 
+use super::emissary::{EmissaryCall, EmissaryHandler};
 use super::executor::{self, Bell};
 use super::files::Files;
-use super::emissary::{EmissaryCall, EmissaryHandler};
 use super::functions::HostFunctions;
 use super::handlers::{HandlerFailed, Handlers, OpcodeHandler, Taken};
 use super::options::{End, Fault, FaultKind, Options};
@@ -196,6 +196,11 @@ impl LlvmServer {
     /// waited for. Threads that serve may look at the memory once more; they end when this is dropped.
     pub fn cancel(&self) {
         stop_serving(&self.shared, &self.bells);
+    }
+
+    /// The client object that the device finds the ports by.
+    pub fn client_object(&self) -> Vec<u8> {
+        self.shared.memory.client_object()
     }
 
     /// How the program ended itself, if it did.
