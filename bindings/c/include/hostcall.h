@@ -745,6 +745,29 @@ typedef struct {
   uint64_t faults;
 } hostcall_rocm_counts;
 
+// A parameter of a typed function.
+typedef struct {
+  // One of hostcall_llvm_parameter_kind.
+  uint32_t kind;
+  // How many bytes a value has; of other kinds it is not looked at.
+  size_t bytes;
+} hostcall_llvm_parameter;
+
+// An argument of a typed function: a value's bytes, or a copy of what a pointer points to, behind which there is a zero byte.
+typedef struct {
+  // The bytes, which may be changed; NULL of a null pointer.
+  void *data;
+  // How many bytes there are, as the client says.
+  size_t bytes;
+} hostcall_llvm_argument;
+
+// A typed function: answers one lane's call. `result` has as many bytes as was said, 0 before. Returns 0, or a number of its own
+// for a failure.
+typedef int32_t (*hostcall_llvm_typed_function)(void *state,
+                                                uint32_t lane,
+                                                const hostcall_llvm_argument *arguments,
+                                                void *result);
+
 // Allocates `bytes` bytes that the device can reach, at a multiple of `align`, and returns their address on the device, or 0.
 // Any thread calls it, and it does not wait for kernels.
 typedef uint64_t (*hostcall_llvm_allocate_function)(void *state, uint64_t bytes, uint64_t align);
@@ -839,29 +862,6 @@ typedef int32_t (*hostcall_llvm_emissary_handler)(void *state,
 // A function of the host that clients call by the number that they were given for its address. It gets a copy of the bytes that
 // the lane sent; its result goes back. Several lanes call it at the same time. It must return.
 typedef uint64_t (*hostcall_llvm_function)(void *state, uint8_t *bytes, size_t count);
-
-// A parameter of a typed function.
-typedef struct {
-  // One of hostcall_llvm_parameter_kind.
-  uint32_t kind;
-  // How many bytes a value has; of other kinds it is not looked at.
-  size_t bytes;
-} hostcall_llvm_parameter;
-
-// An argument of a typed function: a value's bytes, or a copy of what a pointer points to, behind which there is a zero byte.
-typedef struct {
-  // The bytes, which may be changed; NULL of a null pointer.
-  void *data;
-  // How many bytes there are, as the client says.
-  size_t bytes;
-} hostcall_llvm_argument;
-
-// A typed function: answers one lane's call. `result` has as many bytes as was said, 0 before. Returns 0, or a number of its own
-// for a failure.
-typedef int32_t (*hostcall_llvm_typed_function)(void *state,
-                                                uint32_t lane,
-                                                const hostcall_llvm_argument *arguments,
-                                                void *result);
 
 // What a tracer has counted.
 typedef struct {
@@ -1576,6 +1576,52 @@ hostcall_status hostcall_rocm_statistics(const hostcall_device *device,
                                          hostcall_rocm_counts *counts,
                                          hostcall_error **error);
 
+// Returns what the client asked for; 0 for NULL.
+uint32_t hostcall_llvm_call_opcode(const hostcall_llvm_call *call);
+
+// Returns the lanes of the wave that call, one bit a lane; 0 for NULL.
+uint64_t hostcall_llvm_call_mask(const hostcall_llvm_call *call);
+
+// Returns a lane's buffer, 8 words: what was received last, or what is sent next. It stays until the next function that receives
+// or sends. NULL when no wave has such a lane.
+uint64_t *hostcall_llvm_call_words(hostcall_llvm_call *call,
+                                   uint32_t lane);
+
+// Returns a lane's bytes that were received last, `count` of them. They stay until the next function that receives or sends.
+uint8_t *hostcall_llvm_call_bytes(hostcall_llvm_call *call,
+                                  uint32_t lane,
+                                  size_t *count);
+
+// Sets the bytes that hostcall_llvm_call_send_bytes sends to a lane; they are copied.
+hostcall_status hostcall_llvm_call_set_bytes(hostcall_llvm_call *call,
+                                             uint32_t lane,
+                                             const uint8_t *bytes,
+                                             size_t count);
+
+// Receives the lanes' buffers. Fails with HOSTCALL_STATUS_CLOSED, as the next three functions do, when the call has ended, since
+// the server stops or the client broke a limit: the handler returns then.
+hostcall_status hostcall_llvm_call_receive(hostcall_llvm_call *call);
+
+// Sends the lanes' buffers.
+hostcall_status hostcall_llvm_call_send(hostcall_llvm_call *call);
+
+// Receives bytes of any number from each lane (`send_n` on the device).
+hostcall_status hostcall_llvm_call_receive_bytes(hostcall_llvm_call *call);
+
+// Sends each lane its bytes (`recv_n` on the device).
+hostcall_status hostcall_llvm_call_send_bytes(hostcall_llvm_call *call);
+
+// Answers a client's `rpc::dispatch` of a function with `count` parameters and a result of `result_bytes` bytes, 0 for `void`:
+// calls `function` for each lane. The handler of the opcode does nothing else with the call. Fails with
+// HOSTCALL_STATUS_REFUSED when the function fails for a lane or the call has ended: the handler returns a number for a failure
+// then.
+hostcall_status hostcall_llvm_call_dispatch(hostcall_llvm_call *call,
+                                            const hostcall_llvm_parameter *parameters,
+                                            size_t count,
+                                            size_t result_bytes,
+                                            hostcall_llvm_typed_function function,
+                                            void *state);
+
 // Puts the version of LLVM's protocol that an image's kernels speak into `version`: of an AMD code object, a cubin or PTX of
 // `len` bytes, with the symbol of LLVM's client. None of it is loaded.
 hostcall_status hostcall_llvm_version_of_image(const uint8_t *image,
@@ -1685,52 +1731,6 @@ hostcall_status hostcall_llvm_server_register_function(const hostcall_llvm_serve
                                                        hostcall_free_function free_state,
                                                        uint64_t *number,
                                                        hostcall_error **error);
-
-// Returns what the client asked for; 0 for NULL.
-uint32_t hostcall_llvm_call_opcode(const hostcall_llvm_call *call);
-
-// Returns the lanes of the wave that call, one bit a lane; 0 for NULL.
-uint64_t hostcall_llvm_call_mask(const hostcall_llvm_call *call);
-
-// Returns a lane's buffer, 8 words: what was received last, or what is sent next. It stays until the next function that receives
-// or sends. NULL when no wave has such a lane.
-uint64_t *hostcall_llvm_call_words(hostcall_llvm_call *call,
-                                   uint32_t lane);
-
-// Returns a lane's bytes that were received last, `count` of them. They stay until the next function that receives or sends.
-uint8_t *hostcall_llvm_call_bytes(hostcall_llvm_call *call,
-                                  uint32_t lane,
-                                  size_t *count);
-
-// Sets the bytes that hostcall_llvm_call_send_bytes sends to a lane; they are copied.
-hostcall_status hostcall_llvm_call_set_bytes(hostcall_llvm_call *call,
-                                             uint32_t lane,
-                                             const uint8_t *bytes,
-                                             size_t count);
-
-// Receives the lanes' buffers. Fails with HOSTCALL_STATUS_CLOSED, as the next three functions do, when the call has ended, since
-// the server stops or the client broke a limit: the handler returns then.
-hostcall_status hostcall_llvm_call_receive(hostcall_llvm_call *call);
-
-// Sends the lanes' buffers.
-hostcall_status hostcall_llvm_call_send(hostcall_llvm_call *call);
-
-// Receives bytes of any number from each lane (`send_n` on the device).
-hostcall_status hostcall_llvm_call_receive_bytes(hostcall_llvm_call *call);
-
-// Sends each lane its bytes (`recv_n` on the device).
-hostcall_status hostcall_llvm_call_send_bytes(hostcall_llvm_call *call);
-
-// Answers a client's `rpc::dispatch` of a function with `count` parameters and a result of `result_bytes` bytes, 0 for `void`:
-// calls `function` for each lane. The handler of the opcode does nothing else with the call. Fails with
-// HOSTCALL_STATUS_REFUSED when the function fails for a lane or the call has ended: the handler returns a number for a failure
-// then.
-hostcall_status hostcall_llvm_call_dispatch(hostcall_llvm_call *call,
-                                            const hostcall_llvm_parameter *parameters,
-                                            size_t count,
-                                            size_t result_bytes,
-                                            hostcall_llvm_typed_function function,
-                                            void *state);
 
 // Makes a tracer that writes the file `path`, which `hostcall trace` reads; NULL is without a file.
 hostcall_status hostcall_tracer_new(const char *path, hostcall_tracer **tracer, hostcall_error **error);

@@ -29,6 +29,7 @@ mod handle;
 pub mod image;
 pub mod launch;
 pub mod llvm;
+pub mod llvm_call;
 pub mod options;
 pub mod raw;
 pub mod rocm;
