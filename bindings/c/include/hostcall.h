@@ -182,6 +182,73 @@ typedef uint32_t hostcall_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What an argument of an Emissary call is.
+enum hostcall_llvm_emissary_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // An integer: `word`, with `bits` bits.
+  HOSTCALL_LLVM_EMISSARY_KIND_INTEGER = 1,
+  // A float or a double: `word` has a double's bits.
+  HOSTCALL_LLVM_EMISSARY_KIND_FLOAT = 2,
+  // A text: `data`, which a zero byte ends.
+  HOSTCALL_LLVM_EMISSARY_KIND_TEXT = 3,
+  // An address on the device: `word`.
+  HOSTCALL_LLVM_EMISSARY_KIND_ADDRESS = 4,
+  // A copy of the device's memory, or memory that the device gets: `data`, of `bytes` bytes, which may be changed.
+  HOSTCALL_LLVM_EMISSARY_KIND_MEMORY = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_llvm_emissary_kind hostcall_llvm_emissary_kind;
+#else
+typedef uint32_t hostcall_llvm_emissary_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What a parameter of a typed function is.
+enum hostcall_llvm_parameter_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // A value of `bytes` bytes: a number, a struct, a pointer to `void` or to what the client does not know.
+  HOSTCALL_LLVM_PARAMETER_KIND_VALUE = 1,
+  // A pointer to a value, or to an array (`rpc::span`), which the function may change.
+  HOSTCALL_LLVM_PARAMETER_KIND_POINTER = 2,
+  // A pointer to what the function only reads, such as a `const char *`.
+  HOSTCALL_LLVM_PARAMETER_KIND_INPUT = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_llvm_parameter_kind hostcall_llvm_parameter_kind;
+#else
+typedef uint32_t hostcall_llvm_parameter_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// The version of LLVM's protocol that an image speaks. The image tells it, by its client's symbol.
+enum hostcall_llvm_version
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // LLVM 19 and before: `__llvm_libc_rpc_client` is a pointer to the client object.
+  HOSTCALL_LLVM_VERSION_POINTER = 19,
+  // LLVM 20 to 22: `__llvm_rpc_client` is the client object, of 552 bytes.
+  HOSTCALL_LLVM_VERSION_OBJECT = 20,
+  // LLVM 23 and later: the same with a doorbell, of 2096 bytes.
+  HOSTCALL_LLVM_VERSION_DOORBELL = 23,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_llvm_version hostcall_llvm_version;
+#else
+typedef uint32_t hostcall_llvm_version;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // What a wave does that finds no free page of a raw channel.
 enum hostcall_raw_policy
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -330,6 +397,13 @@ typedef struct hostcall_kernel hostcall_kernel;
 
 // A launch. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_launch hostcall_launch;
+
+// A call that a handler answers: what the client sends the handler receives, and the other way round; the client begins with a
+// send. It lives until the handler returns; the handler's thread uses it.
+typedef struct hostcall_llvm_call hostcall_llvm_call;
+
+// A server of LLVM's protocol. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_llvm_server hostcall_llvm_server;
 
 // What a device is opened with. One thread at a time uses it. It is the caller's until hostcall_device_open takes it.
 typedef struct hostcall_options hostcall_options;
@@ -670,6 +744,124 @@ typedef struct {
   // What devices and handlers did that they must not. hostcall_options_rocm_report tells of the first 16 of each buffer.
   uint64_t faults;
 } hostcall_rocm_counts;
+
+// A parameter of a typed function.
+typedef struct {
+  // One of hostcall_llvm_parameter_kind.
+  uint32_t kind;
+  // How many bytes a value has; of other kinds it is not looked at.
+  size_t bytes;
+} hostcall_llvm_parameter;
+
+// An argument of a typed function: a value's bytes, or a copy of what a pointer points to, behind which there is a zero byte.
+typedef struct {
+  // The bytes, which may be changed; NULL of a null pointer.
+  void *data;
+  // How many bytes there are, as the client says.
+  size_t bytes;
+} hostcall_llvm_argument;
+
+// A typed function: answers one lane's call. `result` has as many bytes as was said, 0 before. Returns 0, or a number of its own
+// for a failure.
+typedef int32_t (*hostcall_llvm_typed_function)(void *state,
+                                                uint32_t lane,
+                                                const hostcall_llvm_argument *arguments,
+                                                void *result);
+
+// Allocates `bytes` bytes that the device can reach, at a multiple of `align`, and returns their address on the device, or 0.
+// Any thread calls it, and it does not wait for kernels.
+typedef uint64_t (*hostcall_llvm_allocate_function)(void *state, uint64_t bytes, uint64_t align);
+
+// Frees what was allocated at an address.
+typedef void (*hostcall_llvm_release_function)(void *state, uint64_t address);
+
+// What a server of LLVM's protocol serves, and for whom. What may be 0 or NULL says so.
+typedef struct {
+  // One of hostcall_llvm_version.
+  uint32_t version;
+  // How many ports the memory has: a multiple of 16 is fastest.
+  uint32_t ports;
+  // Lanes of a wave: 32 or 64, or 1 where the client is a processor.
+  uint32_t lanes;
+  // Threads that serve; with 0 the caller's, which calls hostcall_llvm_server_poll.
+  uint32_t threads;
+  // The ports' memory, of hostcall_llvm_memory_bytes bytes at a multiple of 64, which the device reaches coherently. It is
+  // the caller's, all 0, and nothing but the client uses it until hostcall_llvm_server_free has returned. A doorbell in its
+  // first 64 bytes is the caller's to set and to reset: the server does not look at it.
+  void *memory;
+  // How many bytes the memory has.
+  size_t bytes;
+  // Where the device has the memory.
+  uint64_t device_address;
+  // Most bytes of one lane's message; 64 MiB with 0.
+  size_t message_limit;
+  // Most bytes of all messages together; 1 GiB with 0.
+  size_t messages_limit;
+  // The functions with `state` give and take back memory that clients ask for with `malloc`; with NULL, the process's
+  // memory, which GPUs do not reach.
+  hostcall_llvm_allocate_function allocate;
+  // Frees what `allocate` gave, and is needed with it.
+  hostcall_llvm_release_function release;
+  // Most bytes that clients may have allocated; 16 GiB with 0.
+  uint64_t heap_limit;
+  // Gets a sentence for each port that is served no more, whose client waits for ever; with NULL, a line on the standard
+  // error.
+  hostcall_report_function report;
+  // What the functions get. Several threads use it at the same time.
+  void *state;
+  // Frees `state`, once, when nothing uses it any more, or when hostcall_llvm_server_start fails, unless the options are NULL;
+  // it may be NULL.
+  hostcall_free_function free_state;
+  // Lets clients run commands with `system`.
+  bool allows_system;
+} hostcall_llvm_config;
+
+// What a server has counted.
+typedef struct {
+  // Calls that clients made.
+  uint64_t calls;
+  // Ports that are served no more.
+  uint64_t faults;
+} hostcall_llvm_counts;
+
+// Answers a call, on a worker thread: several calls at the same time. Returns 0, or a number of its own for a failure, which ends
+// the service of the port. It must return.
+typedef int32_t (*hostcall_llvm_handler)(void *state, hostcall_llvm_call *call);
+
+// Answers packets of several waves at the same time. `buffers` are those of the wave's lanes, by lane; those whose bit in `mask`
+// is set call, and get theirs back as the handler leaves it. Returns 0, or a number of its own for a failure, which ends the
+// service of the port. It must return.
+typedef int32_t (*hostcall_llvm_packet_handler)(void *state,
+                                                uint32_t opcode,
+                                                uint64_t mask,
+                                                uint64_t (*buffers)[8]);
+
+// An argument of an Emissary call. It lives until the handler returns.
+typedef struct {
+  // One of hostcall_llvm_emissary_kind.
+  uint32_t kind;
+  // An integer's bits.
+  uint32_t bits;
+  // An integer, a double's bits, or an address.
+  uint64_t word;
+  // A text or memory.
+  void *data;
+  // How many bytes these have.
+  size_t bytes;
+} hostcall_llvm_emissary_argument;
+
+// Answers one lane's call of a function of an Emissary API; `result` is 0 before. Several calls run at the same time, on worker
+// threads. Returns 0, or a number of its own for a failure, which ends the service of the port. It must return.
+typedef int32_t (*hostcall_llvm_emissary_handler)(void *state,
+                                                  uint32_t function,
+                                                  uint32_t lane,
+                                                  const hostcall_llvm_emissary_argument *arguments,
+                                                  size_t count,
+                                                  uint64_t *result);
+
+// A function of the host that clients call by the number that they were given for its address. It gets a copy of the bytes that
+// the lane sent; its result goes back. Several lanes call it at the same time. It must return.
+typedef uint64_t (*hostcall_llvm_function)(void *state, uint8_t *bytes, size_t count);
 
 // What a tracer has counted.
 typedef struct {
@@ -1393,6 +1585,162 @@ hostcall_status hostcall_rocm_register_service(const hostcall_device *device,
 hostcall_status hostcall_rocm_statistics(const hostcall_device *device,
                                          hostcall_rocm_counts *counts,
                                          hostcall_error **error);
+
+// Returns what the client asked for; 0 for NULL.
+uint32_t hostcall_llvm_call_opcode(const hostcall_llvm_call *call);
+
+// Returns the lanes of the wave that call, one bit a lane; 0 for NULL.
+uint64_t hostcall_llvm_call_mask(const hostcall_llvm_call *call);
+
+// Returns a lane's buffer, 8 words: what was received last, or what is sent next. It stays until the next function that receives
+// or sends. NULL when no wave has such a lane.
+uint64_t *hostcall_llvm_call_words(hostcall_llvm_call *call,
+                                   uint32_t lane);
+
+// Returns a lane's bytes that were received last, `count` of them. They stay until the next function that receives or sends.
+uint8_t *hostcall_llvm_call_bytes(hostcall_llvm_call *call,
+                                  uint32_t lane,
+                                  size_t *count);
+
+// Sets the bytes that hostcall_llvm_call_send_bytes sends to a lane; they are copied.
+hostcall_status hostcall_llvm_call_set_bytes(hostcall_llvm_call *call,
+                                             uint32_t lane,
+                                             const uint8_t *bytes,
+                                             size_t count);
+
+// Receives the lanes' buffers. Fails with HOSTCALL_STATUS_CLOSED, as the next three functions do, when the call has ended, since
+// the server stops or the client broke a limit: the handler returns then.
+hostcall_status hostcall_llvm_call_receive(hostcall_llvm_call *call);
+
+// Sends the lanes' buffers.
+hostcall_status hostcall_llvm_call_send(hostcall_llvm_call *call);
+
+// Receives bytes of any number from each lane (`send_n` on the device).
+hostcall_status hostcall_llvm_call_receive_bytes(hostcall_llvm_call *call);
+
+// Sends each lane its bytes (`recv_n` on the device).
+hostcall_status hostcall_llvm_call_send_bytes(hostcall_llvm_call *call);
+
+// Answers a client's `rpc::dispatch` of a function with `count` parameters and a result of `result_bytes` bytes, 0 for `void`:
+// calls `function` for each lane. The handler of the opcode does nothing else with the call. Fails with
+// HOSTCALL_STATUS_REFUSED when the function fails for a lane or the call has ended: the handler returns a number for a failure
+// then.
+hostcall_status hostcall_llvm_call_dispatch(hostcall_llvm_call *call,
+                                            const hostcall_llvm_parameter *parameters,
+                                            size_t count,
+                                            size_t result_bytes,
+                                            hostcall_llvm_typed_function function,
+                                            void *state);
+
+// Puts the version of LLVM's protocol that an image's kernels speak into `version`: of an AMD code object, a cubin or PTX of
+// `len` bytes, with the symbol of LLVM's client. None of it is loaded.
+hostcall_status hostcall_llvm_version_of_image(const uint8_t *image,
+                                               size_t len,
+                                               uint32_t *version,
+                                               hostcall_error **error);
+
+// Puts the version of LLVM's protocol into `version` whose client has a symbol of this name and size in bytes.
+hostcall_status hostcall_llvm_version_of_symbol(const char *name,
+                                                uint64_t bytes,
+                                                uint32_t *version,
+                                                hostcall_error **error);
+
+// Returns how many bytes of memory so many ports take, for waves of so many lanes; 0 when the version has no such ports.
+size_t hostcall_llvm_memory_bytes(uint32_t version,
+                                  uint32_t ports,
+                                  uint32_t lanes);
+
+// Returns how many bytes the version's client object has; 0 when there is no such version.
+size_t hostcall_llvm_client_bytes(uint32_t version);
+
+// Starts a server of ports in memory of the caller's. It needs no device: the options' device name is not looked at, and what
+// they say of files, arguments and standard streams is what clients of LLVM's libc get. Libc's opcodes, calls of host
+// functions and Emissary's `printf` are served; for others there are handlers. All that clients write is checked. The options
+// are taken.
+hostcall_status hostcall_llvm_server_start(hostcall_options **options,
+                                           const hostcall_llvm_config *config,
+                                           hostcall_llvm_server **server,
+                                           hostcall_error **error);
+
+// Ends the service, if it was not cancelled, and frees the server: nothing looks at the ports' memory from then on. Handlers
+// that run are not waited for; their states are freed after them. The handle is set to NULL; NULL is let be.
+void hostcall_llvm_server_free(hostcall_llvm_server **server);
+
+// Writes the client object of the server's ports, of hostcall_llvm_client_bytes bytes, into `object`: it goes to the device in
+// the place of the image's `__llvm_rpc_client`, or where `__llvm_libc_rpc_client` points to.
+hostcall_status hostcall_llvm_server_client(const hostcall_llvm_server *server,
+                                            uint8_t *object,
+                                            size_t bytes,
+                                            hostcall_error **error);
+
+// Goes on with all calls that wait for the host, of a server without threads, and returns how many there were. It does not wait;
+// handlers that may wait run on worker threads. One thread calls it at a time: for another it returns 0.
+size_t hostcall_llvm_server_poll(const hostcall_llvm_server *server);
+
+// Ends the service: no port is answered any more, and handlers that receive or send are told that the call has ended.
+// Returns true; false for NULL.
+bool hostcall_llvm_server_cancel(const hostcall_llvm_server *server);
+
+// Returns true once the program has ended itself, and puts its exit code into `code`: that of `exit`, or 134 of `abort`.
+bool hostcall_llvm_server_ended(const hostcall_llvm_server *server,
+                                int32_t *code);
+
+// Writes out what files and streams of clients hold back. Returns true; false for NULL.
+bool hostcall_llvm_server_flush(const hostcall_llvm_server *server);
+
+// Puts what was counted into `counts`.
+hostcall_status hostcall_llvm_server_statistics(const hostcall_llvm_server *server,
+                                                hostcall_llvm_counts *counts,
+                                                hostcall_error **error);
+
+// Registers the handler of the opcodes from `first` to `last`, before clients use them; of libc's opcodes it comes in the place
+// of the server's own. `free_state` gets `state` when no handler runs any more after the server was freed, or when this
+// function fails.
+hostcall_status hostcall_llvm_server_handle(const hostcall_llvm_server *server,
+                                            uint32_t first,
+                                            uint32_t last,
+                                            hostcall_llvm_handler handler,
+                                            void *state,
+                                            hostcall_free_function free_state,
+                                            hostcall_error **error);
+
+// Registers the handler of opcodes whose clients send one packet and receive one. With `is_inline` it never waits, takes
+// microseconds, and runs on the thread that finds calls; otherwise it runs on worker threads. `free_state` as for
+// hostcall_llvm_server_handle.
+hostcall_status hostcall_llvm_server_handle_packets(const hostcall_llvm_server *server,
+                                                    uint32_t first,
+                                                    uint32_t last,
+                                                    bool is_inline,
+                                                    hostcall_llvm_packet_handler handler,
+                                                    void *state,
+                                                    hostcall_free_function free_state,
+                                                    hostcall_error **error);
+
+// Registers the handler of opcodes that nobody else has. Without it such a call ends the service of its port, with a report.
+// `free_state` as for hostcall_llvm_server_handle.
+hostcall_status hostcall_llvm_server_handle_unknown(const hostcall_llvm_server *server,
+                                                    hostcall_llvm_handler handler,
+                                                    void *state,
+                                                    hostcall_free_function free_state,
+                                                    hostcall_error **error);
+
+// Registers the functions of one of Emissary's APIs, by the API's number (3 is MPI, 4 HDF5, 5 the application's own).
+// `free_state` as for hostcall_llvm_server_handle.
+hostcall_status hostcall_llvm_server_handle_emissary(const hostcall_llvm_server *server,
+                                                     uint32_t api,
+                                                     hostcall_llvm_emissary_handler handler,
+                                                     void *state,
+                                                     hostcall_free_function free_state,
+                                                     hostcall_error **error);
+
+// Registers a function that clients call by LLVM's host call. `number` is what they get in place of its address: they can call
+// no others. `free_state` as for hostcall_llvm_server_handle.
+hostcall_status hostcall_llvm_server_register_function(const hostcall_llvm_server *server,
+                                                       hostcall_llvm_function function,
+                                                       void *state,
+                                                       hostcall_free_function free_state,
+                                                       uint64_t *number,
+                                                       hostcall_error **error);
 
 // Makes a tracer that writes the file `path`, which `hostcall trace` reads; NULL is without a file.
 hostcall_status hostcall_tracer_new(const char *path, hostcall_tracer **tracer, hostcall_error **error);

@@ -28,6 +28,8 @@ pub mod graph;
 mod handle;
 pub mod image;
 pub mod launch;
+pub mod llvm;
+pub mod llvm_call;
 pub mod options;
 pub mod raw;
 pub mod rocm;

@@ -5,7 +5,7 @@ use crate::functions::functions;
 use crate::handle::{fits, get};
 use crate::service::{Offered, Places};
 use hostcall::device::{DeviceBuilder, SoftwareDeviceConfig};
-use hostcall::services::{Builtins, Sink, Stream};
+use hostcall::services::{Builtins, HeapMemory, Sink, Stream};
 use hostcall::{Device, services};
 use std::ffi::{OsStr, OsString, c_char, c_int, c_void};
 use std::fs::File;
@@ -119,11 +119,29 @@ impl hostcall_options {
         Ok(())
     }
 
+    pub(crate) fn heap(&mut self, memory: impl HeapMemory, limit_bytes: u64) {
+        self.change_builtins(|builtins| builtins.heap(memory, limit_bytes));
+    }
+
+    pub(crate) fn heap_limit(&mut self, bytes: u64) {
+        self.change_builtins(|builtins| builtins.heap_limit(bytes));
+    }
+
+    /// Makes what kernels get of the host, for a server without a device.
+    pub(crate) fn builtins(self) -> Result<Builtins, Failure> {
+        let Some(builtins) = self.builtins else { return Err(Self::broken()) };
+        Ok(builtins.args(self.arguments).build().map_err(hostcall::Error::Builtins)?)
+    }
+
+    fn broken() -> Failure {
+        Failure::invalid("a panic broke the options: make others")
+    }
+
     /// Opens the device.
     pub(crate) fn open(self) -> Result<Device, Failure> {
         let Self { builder, builtins, software, arguments, places } = self;
         let (Some(builder), Some(builtins)) = (builder, builtins) else {
-            return Err(Failure::invalid("a panic broke the options: make others"));
+            return Err(Self::broken());
         };
         let builtins = builtins.args(arguments).build().map_err(hostcall::Error::Builtins)?;
         let device = builder.software(software).builtins(builtins).open()?;

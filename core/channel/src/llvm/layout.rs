@@ -14,10 +14,7 @@ pub const FIRST_PIECE_BYTES: usize = BUFFER_BYTES - 8;
 /// Bytes of a port's header: the lanes' mask and the opcode.
 const HEADER_BYTES: usize = 16;
 
-/// Everything begins at a multiple of this, so that a cache line has mailbox words of 16 ports.
-const ALIGN: usize = 64;
-
-/// Bytes of the later client's doorbell, which is all zero: the host polls.
+/// Bytes of the later client's doorbell. A client whose doorbell is all zero rings nobody, and the host polls.
 const DOORBELL_BYTES: usize = 64;
 
 /// What programs of LLVM's releases expect. They are told apart by the client's symbol and its size.
@@ -122,7 +119,8 @@ impl fmt::Display for LayoutError {
 
 impl core::error::Error for LayoutError {}
 
-/// Places in the shared memory, in bytes from its start.
+/// Places in the shared memory, in bytes from its start: those that LLVM's own client and server compute, so that either may
+/// be given the memory. With a multiple of 16 ports no cache line has words of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     version: Version,
@@ -161,7 +159,7 @@ impl Layout {
     }
 
     const fn mailbox_bytes(&self) -> usize {
-        (self.ports as usize * 4).next_multiple_of(ALIGN)
+        self.ports as usize * 4
     }
 
     /// Mailbox words that the server writes.
@@ -184,7 +182,7 @@ impl Layout {
 
     /// The ports' buffers.
     pub const fn buffers(&self) -> usize {
-        (self.headers() + self.ports as usize * HEADER_BYTES).next_multiple_of(ALIGN)
+        self.headers() + self.ports as usize * HEADER_BYTES
     }
 
     /// Bytes of it all.

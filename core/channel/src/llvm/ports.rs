@@ -97,6 +97,7 @@ pub(super) fn at<T>(words: &[T], index: usize) -> &T {
 mod memory {
     use super::super::layout::Layout;
     use super::*;
+    use crate::primitive::Ordering;
     use alloc::boxed::Box;
     use alloc::vec::Vec;
     #[cfg(not(loom))]
@@ -192,6 +193,12 @@ mod memory {
         /// have ended, so they may use what is kept here to their end.
         pub fn keep(&self, what: impl Send + 'static) {
             self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(what));
+        }
+
+        /// Returns whether nobody has used a port yet, as the memory tells.
+        pub fn is_new(&self) -> bool {
+            let Ports { primary, secondary, .. } = self.ports();
+            primary.iter().chain(secondary).all(|word| word.load(Ordering::Relaxed) == 0)
         }
 
         /// Its sizes.

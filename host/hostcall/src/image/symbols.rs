@@ -11,6 +11,8 @@ pub enum Calls {
     Hostcall(Vec<KernelSymbol>),
     /// By LLVM's RPC protocol: a whole program that was linked with LLVM's GPU libc.
     Llvm(LlvmProgram),
+    /// By LLVM's RPC protocol: kernels that a host of somebody else's launches.
+    LlvmKernels(LlvmProgram),
     /// Not at all, as far as its symbols tell.
     Unknown,
 }
@@ -45,7 +47,7 @@ impl KernelSymbol {
     }
 }
 
-/// A program that was linked with LLVM's GPU libc.
+/// A program that was linked with LLVM's GPU libc, or kernels that were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LlvmProgram {
     /// The protocol's version; `None` when the program makes no calls.
@@ -54,8 +56,21 @@ pub struct LlvmProgram {
     pub constructors: Vec<String>,
     /// Names of the variables that hold its destructors' addresses, which are to be called from the last to the first.
     pub destructors: Vec<String>,
-    /// It has the client's symbol, of this size, which no version of LLVM's has.
+    /// It has the client's symbol, of this size, which no version of LLVM's has, or beside that of another version.
     pub unknown_client: Option<u64>,
+}
+
+impl LlvmProgram {
+    /// Takes the client's symbol.
+    fn client(&mut self, name: &str, bytes: u64) {
+        let version = Version::of_symbol(name, bytes);
+        let is_first = self.version.is_none() && self.unknown_client.is_none();
+        if version.is_some() && (is_first || version == self.version) {
+            self.version = version;
+        } else {
+            (self.version, self.unknown_client) = (None, Some(bytes));
+        }
+    }
 }
 
 impl LlvmProgram {
@@ -81,8 +96,7 @@ pub(super) fn calls<'a>(symbols: impl IntoIterator<Item = (&'a str, u64)>) -> Ca
         } else if let Some(priority) = priority(name, "__fini_array_object_") {
             destructors.push((priority, name.to_owned()));
         } else if name == Version::POINTER_SYMBOL || name == Version::OBJECT_SYMBOL {
-            program.version = Version::of_symbol(name, bytes);
-            program.unknown_client = program.version.is_none().then_some(bytes);
+            program.client(name, bytes);
         } else {
             // AMD's symbols are those of the kernels' descriptors.
             let kernel = name.strip_suffix(".kd").unwrap_or(name);
@@ -98,7 +112,8 @@ pub(super) fn calls<'a>(symbols: impl IntoIterator<Item = (&'a str, u64)>) -> Ca
         return Calls::Hostcall(ours);
     }
     if kernels != [true; 3] {
-        return Calls::Unknown;
+        let has_client = program.version.is_some() || program.unknown_client.is_some();
+        return if has_client { Calls::LlvmKernels(program) } else { Calls::Unknown };
     }
     let in_order = |mut objects: Vec<(u16, String)>| {
         // Stable, so that those of a priority stay in the order of the image.
@@ -153,6 +168,14 @@ mod tests {
         }
         let found = program(&[(Version::OBJECT_SYMBOL, 77)]);
         assert_eq!((found.version, found.unknown_client), (None, Some(77)));
+        // Two versions in one image are none.
+        let [pointer, object] = [(Version::POINTER_SYMBOL, 8), (Version::OBJECT_SYMBOL, 552)];
+        for both in [[pointer, object], [object, pointer]] {
+            let found = program(&both);
+            assert_eq!((found.version, found.unknown_client), (None, Some(both[1].1)));
+        }
+        let kernels = LlvmProgram { version: Some(Version::Llvm20), ..LlvmProgram::default() };
+        assert_eq!(calls([object, ("work.kd", 64)]), Calls::LlvmKernels(kernels));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What client and server say to each other for each opcode: every receive here is a send of LLVM's client, and
 //! every send a receive.
 
+use super::call;
+use super::emissary;
 use super::functions::HostFunction;
+use super::handlers::OpcodeHandler;
 use super::opcode::{Conversation, PrintTo};
 use super::options::{End, FaultKind};
 use super::port::{MAX_LANES, Port};
@@ -22,8 +25,17 @@ use std::sync::Arc;
 pub(super) type LaneWords = [u64; MAX_LANES];
 
 /// Serves a port from its first packet to its last.
-pub(super) async fn converse(mut port: Port, about: Conversation) -> Result<(), FaultKind> {
+pub(super) async fn converse(
+    mut port: Port,
+    about: Conversation,
+    handler: Option<OpcodeHandler>,
+) -> Result<(), FaultKind> {
     match about {
+        Conversation::Handler => {
+            let handler = handler.expect("the executor found it");
+            call::answer(&mut port, handler).await?;
+        }
+        Conversation::Emissary { transfers } => emissary::serve(&mut port, transfers).await?,
         Conversation::Exit => exit(&mut port).await?,
         Conversation::Abort => abort(&mut port).await?,
         Conversation::Write => write_text(&mut port, To::Standard(Stream::Stdout), false).await?,

@@ -4,9 +4,11 @@
 //! *seat*, whose memory conversations after one another use; it is polled when its port is found, or when
 //! its work on another thread is done.
 
+use super::call;
 use super::conversation;
+use super::handlers::{Answer, OpcodeHandler};
 use super::one_packet;
-use super::opcode::{Conversation, OnePacket, Opcode};
+use super::opcode::{Conversation, Opcode};
 use super::options::{Fault, FaultKind};
 use super::port::{Port, Scratch};
 use super::server::Shared;
@@ -131,10 +133,22 @@ impl<F> Seats<F> {
 
 /// Serves the ports of a range until the server stops.
 pub(super) fn run(shared: Arc<Shared>, ports: Range<u32>, bell: Arc<Bell>) {
+    let mut executor = executor(shared, ports, bell.clone(), conversation::converse);
+    polling::run(&mut executor, &bell.attention);
+}
+
+/// Returns a function that goes on with all that waits, for servers without threads that serve. It returns how many
+/// conversations that were, and 0 once the server stops.
+pub(super) fn by_hand(shared: Arc<Shared>, ports: Range<u32>, bell: Arc<Bell>) -> Box<dyn FnMut() -> usize> {
+    let mut executor = executor(shared, ports, bell, conversation::converse);
+    Box::new(move || executor.serve_all())
+}
+
+fn executor<F, M>(shared: Arc<Shared>, ports: Range<u32>, bell: Arc<Bell>, converse: M) -> Executor<F, M> {
     let scanner = Scanner::new(ports.clone());
     let lines = scanner.lines();
     let thread = Rc::new(Thread { shared, scanner, scratch: RefCell::default() });
-    let mut executor = Executor {
+    Executor {
         seats: Seats {
             first_port: ports.start,
             of_ports: vec![NONE; ports.len()],
@@ -142,12 +156,11 @@ pub(super) fn run(shared: Arc<Shared>, ports: Range<u32>, bell: Arc<Bell>) {
             free: Vec::new(),
             bell: bell.clone(),
         },
-        converse: conversation::converse,
+        converse,
         lines: HotSet::new(lines as usize),
         thread,
-        bell: bell.clone(),
-    };
-    polling::run(&mut executor, &bell.attention);
+        bell,
+    }
 }
 
 struct Executor<F, M> {
@@ -161,30 +174,42 @@ struct Executor<F, M> {
 impl<F, M> Executor<F, M>
 where
     F: Future<Output = Result<(), FaultKind>>,
-    M: Fn(Port, Conversation) -> F,
+    M: Fn(Port, Conversation, Option<OpcodeHandler>) -> F,
 {
-    /// Polls the conversations whose work on another thread is done.
-    fn poll_rung(&mut self) {
+    /// Polls the conversations whose work on another thread is done. Returns how many.
+    fn poll_rung(&mut self) -> usize {
         let seats = std::mem::take(&mut *self.bell.seats.lock());
-        for seat in seats {
-            self.poll(seat);
+        for seat in &seats {
+            self.poll(*seat);
         }
+        seats.len()
+    }
+
+    /// Goes on with all that waits. Returns how many conversations that were.
+    fn serve_all(&mut self) -> usize {
+        if self.thread.shared.stopping.load(Ordering::Acquire) {
+            // Handlers that wait for their clients wait no longer.
+            self.seats.seats.clear();
+            return 0;
+        }
+        let lines = 0..self.thread.scanner.lines();
+        self.poll_rung() + lines.map(|line| self.line(line) as usize).sum::<usize>()
     }
 
     #[inline]
     fn cold_line(&mut self, line: u32) -> bool {
-        let worked = !self.lines.is_hot(line) && self.line(line);
+        let worked = !self.lines.is_hot(line) && self.line(line) != 0;
         if worked {
             self.lines.heat(line);
         }
         worked
     }
 
-    /// Goes on with the ports of a line. Whether there were any.
+    /// Goes on with the ports of a line. Returns how many there were.
     #[inline]
-    fn line(&mut self, line: u32) -> bool {
+    fn line(&mut self, line: u32) -> u32 {
         let mut ready = self.thread.scanner.ready(self.thread.ports(), line);
-        let found = ready != 0;
+        let found = ready.count_ones();
         while ready != 0 {
             self.port(self.thread.scanner.first_port(line) + ready.trailing_zeros());
             ready &= ready - 1;
@@ -211,15 +236,18 @@ where
         self.thread.shared.calls.fetch_add(1, Ordering::Relaxed);
         let header = self.thread.ports().read_header(port);
         let layout = self.thread.shared.memory.layout();
-        let opcode = Opcode::of(layout.version(), header.opcode);
         if header.mask == 0 || header.mask > u64::MAX >> (64 - layout.lanes()) {
             return self.fault(port, FaultKind::Mask(header.mask));
         }
-        match opcode {
-            None => {
-                let opcode = header.opcode as u32 & layout.version().opcode_mask();
-                self.fault(port, FaultKind::Opcode(opcode));
-            }
+        let code = header.opcode as u32 & layout.version().opcode_mask();
+        if let Some(handler) = self.thread.shared.handlers.of(code) {
+            return self.begin_handler(port, header, code, handler);
+        }
+        match Opcode::of(layout.version(), header.opcode) {
+            None => match self.thread.shared.handlers.of_unknown() {
+                Some(handler) => self.begin_handler(port, header, code, handler),
+                None => self.fault(port, FaultKind::Opcode(code)),
+            },
             Some(Opcode::OnePacket(what)) => {
                 let trace = self.thread.shared.options.endpoint.trace.as_ref();
                 let recording = trace.map(|trace| Recording::start(trace, port, header.mask.count_ones()));
@@ -229,14 +257,41 @@ where
                     self.fault(port, FaultKind::Panicked);
                 }
                 if let Some(recording) = recording {
-                    record(recording, what, header, is_answered);
+                    record(recording, what.name(), header, is_answered);
                 }
             }
-            Some(Opcode::Conversation(about)) => {
-                let conversation = (self.converse)(Port::new(&self.thread, port, header, about), about);
-                let seat = self.seats.seat(port, conversation);
-                self.poll(seat);
-            }
+            Some(Opcode::Conversation(about)) => self.begin_conversation(port, header, about, None),
+        }
+    }
+
+    fn begin_conversation(
+        &mut self,
+        port: u32,
+        header: Header,
+        about: Conversation,
+        handler: Option<OpcodeHandler>,
+    ) {
+        let conversation = (self.converse)(Port::new(&self.thread, port, header, about), about, handler);
+        let seat = self.seats.seat(port, conversation);
+        self.poll(seat);
+    }
+
+    /// Begins a conversation that a handler of the embedding program answers.
+    fn begin_handler(&mut self, port: u32, header: Header, code: u32, handler: OpcodeHandler) {
+        let Answer::Packet { answer, is_inline: true } = &handler.0 else {
+            return self.begin_conversation(port, header, Conversation::Handler, Some(handler));
+        };
+        let trace = self.thread.shared.options.endpoint.trace.as_ref();
+        let recording = trace.map(|trace| Recording::start(trace, port, header.mask.count_ones()));
+        let answered = catch(|| one_packet::answer_with(&self.thread, port, header.mask, code, &**answer));
+        let is_answered = matches!(answered, Ok(Ok(())));
+        match answered {
+            Ok(Ok(())) => {}
+            Ok(Err(failed)) => self.fault(port, call::failed(failed)),
+            Err(_) => self.fault(port, FaultKind::Panicked),
+        }
+        if let Some(recording) = recording {
+            record(recording, Conversation::Handler.name(), header, is_answered);
         }
     }
 
@@ -279,18 +334,18 @@ where
 
 /// Records a call of one packet, whose handler took all of its time.
 #[cold]
-fn record(mut recording: Recording, what: OnePacket, header: Header, is_answered: bool) {
+fn record(mut recording: Recording, name: &'static str, header: Header, is_answered: bool) {
     recording.began(recording.picked_up_ns());
     if !is_answered {
         recording.lanes_ended(header.mask.count_ones(), Status::Error(CallError::Panicked));
     }
-    recording.answered(what.name(), header.opcode as u32, LaunchId::NONE);
+    recording.answered(name, header.opcode as u32, LaunchId::NONE);
 }
 
 impl<F, M> Endpoint for Executor<F, M>
 where
     F: Future<Output = Result<(), FaultKind>>,
-    M: Fn(Port, Conversation) -> F,
+    M: Fn(Port, Conversation, Option<OpcodeHandler>) -> F,
 {
     fn attend(&mut self) -> bool {
         if self.thread.shared.stopping.load(Ordering::Acquire) {
@@ -305,7 +360,7 @@ where
         let mut worked = false;
         let mut at = 0;
         while let Some(line) = self.lines.get(at) {
-            let found = self.line(line);
+            let found = self.line(line) != 0;
             worked |= found;
             at += usize::from(self.lines.judge(at, found));
         }

@@ -1,6 +1,7 @@
 //! Operations of one packet, which are answered where it came, at once.
 
 use super::executor::Thread;
+use super::handlers::{HandlerFailed, Packet};
 use super::opcode::OnePacket;
 use super::port::lanes_of;
 use crate::services::HeapOwner;
@@ -30,6 +31,27 @@ pub(super) fn answer(thread: &Thread, port: u32, mask: u64, what: OnePacket) {
         }
     }
     thread.hand_over(port);
+}
+
+/// Answers the lanes of a port with a handler of the embedding program.
+pub(super) fn answer_with(
+    thread: &Thread,
+    port: u32,
+    mask: u64,
+    opcode: u32,
+    answer: &dyn Fn(&mut Packet<'_>) -> Result<(), HandlerFailed>,
+) -> Result<(), HandlerFailed> {
+    let (ports, mut scratch) = (thread.ports(), thread.scratch());
+    for lane in lanes_of(mask) {
+        ports.read(port, lane, &mut scratch.words[lane as usize]);
+    }
+    answer(&mut Packet { opcode, mask, buffers: &mut scratch.words })?;
+    for lane in lanes_of(mask) {
+        ports.write(port, lane, &scratch.words[lane as usize]);
+    }
+    thread.keep(scratch);
+    thread.hand_over(port);
+    Ok(())
 }
 
 /// Changes each lane's first word.

@@ -54,6 +54,12 @@ pub(super) enum Conversation {
     TestInterface,
     /// Sends bytes back.
     TestStream,
+    /// A function of one of Emissary's APIs; with `transfers` of the caller's memory there and back.
+    Emissary {
+        transfers: bool,
+    },
+    /// What a handler of the embedding program answers.
+    Handler,
 }
 
 impl OnePacket {
@@ -98,6 +104,8 @@ impl Conversation {
             Self::System => "llvm::system",
             Self::TestInterface => "llvm::test_interface",
             Self::TestStream => "llvm::test_stream",
+            Self::Emissary { .. } => "llvm::emissary",
+            Self::Handler => "llvm::handler",
         }
     }
 }
@@ -119,6 +127,10 @@ const LIBC: u32 = (b'c' as u32) << 24;
 /// The offload runtime's host call, since LLVM 20.
 const OFFLOAD_HOST_CALL: u32 = (b'o' as u32) << 24;
 
+/// Emissary's calls, since LLVM 23: alone, and with transfers.
+const EMISSARY: u32 = (b'e' as u32) << 24 | 1;
+const EMISSARY_TRANSFERS: u32 = EMISSARY + 1;
+
 impl Opcode {
     /// The opcode of a header whose second word this is.
     pub fn of(version: Version, word: u64) -> Option<Self> {
@@ -129,6 +141,10 @@ impl Opcode {
         }
         match code {
             OFFLOAD_HOST_CALL => Some(Self::Conversation(Conversation::HostCall)),
+            EMISSARY | EMISSARY_TRANSFERS => {
+                let transfers = code == EMISSARY_TRANSFERS;
+                Some(Self::Conversation(Conversation::Emissary { transfers }))
+            }
             // Before libc's own had a byte on top, tests did without.
             TESTS.. if code & 0xff00_0000 == 0 => Self::of_libc(code),
             _ if code & 0xff00_0000 == LIBC => Self::of_libc(code & 0x00ff_ffff),
@@ -195,7 +211,9 @@ mod tests {
             assert_eq!(of(version, 0x6300_8001), increment);
             assert_eq!(of(version, 0x8001), increment);
             assert_eq!(of(version, 0x6f00_0000), talk(Conversation::HostCall));
-            for unknown in [2, 0x6400_0002, 0x6300_001e, 0x6f00_0001, 0xffff_ffff] {
+            assert_eq!(of(version, 0x6500_0001), talk(Conversation::Emissary { transfers: false }));
+            assert_eq!(of(version, 0x6500_0002), talk(Conversation::Emissary { transfers: true }));
+            for unknown in [2, 0x6400_0002, 0x6300_001e, 0x6500_0000, 0x6f00_0001, 0xffff_ffff] {
                 assert_eq!(of(version, unknown), None);
             }
         }

@@ -38,6 +38,17 @@ pub enum FaultKind {
     TooMuch,
     /// A host call to a function that is not registered.
     NoSuchFunction(u64),
+    /// A call of this function of an API of Emissary's that nobody answers.
+    NoSuchEmissary {
+        /// The API.
+        api: u16,
+        /// Its function.
+        function: u16,
+    },
+    /// The arguments of an Emissary call or of a typed function do not lie in what its client sent.
+    Arguments,
+    /// A handler of the embedding program failed, with this number of its own.
+    HandlerFailed(i32),
     /// A handler panicked.
     Panicked,
     /// A thread of the server panicked, which is a bug in hostcall: no port is served any more.
@@ -57,6 +68,14 @@ impl fmt::Display for Fault {
             FaultKind::NoSuchFunction(address) => {
                 write!(f, "its client called {address:#x}, where no function is registered")
             }
+            FaultKind::NoSuchEmissary { api, function } => {
+                write!(
+                    f,
+                    "its client called function {function} of Emissary's API {api}, which has no handler"
+                )
+            }
+            FaultKind::Arguments => f.write_str("its client's arguments do not lie in what it sent"),
+            FaultKind::HandlerFailed(code) => write!(f, "its handler failed with {code}"),
             FaultKind::Panicked => f.write_str("a handler panicked"),
             FaultKind::ServerFailed => f.write_str("the server has failed, which is a bug in hostcall"),
         }

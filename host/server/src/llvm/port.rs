@@ -37,9 +37,9 @@ const ROOM_IN_ADVANCE: usize = 64 << 10;
 /// What a conversation keeps of its lanes' data. Conversations after one another use the same.
 pub(super) struct Scratch {
     /// The lanes' buffers, as received last or to be sent next.
-    words: [[u64; BUFFER_WORDS]; MAX_LANES],
+    pub words: [[u64; BUFFER_WORDS]; MAX_LANES],
     /// The lanes' messages.
-    bytes: [Vec<u8>; MAX_LANES],
+    pub bytes: [Vec<u8>; MAX_LANES],
     /// Bytes that each lane's client said it sends.
     sizes: [u64; MAX_LANES],
 }
@@ -101,7 +101,7 @@ impl Port {
             has_messages: false,
             scratch,
             recording,
-            opcode: header.opcode as u32,
+            opcode: header.opcode as u32 & thread.shared().memory.layout().version().opcode_mask(),
         }
     }
 
@@ -113,6 +113,27 @@ impl Port {
     /// The wave's lanes that talk.
     pub fn lanes(&self) -> impl Iterator<Item = u32> + use<> {
         lanes_of(self.mask)
+    }
+
+    /// What the client asked for.
+    pub fn opcode(&self) -> u32 {
+        self.opcode
+    }
+
+    /// The wave's lanes that talk, one bit a lane.
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// Takes the lanes' data, for somebody else to work on.
+    pub fn take_scratch(&mut self) -> Box<Scratch> {
+        self.scratch.take().expect("a port has it until it is dropped")
+    }
+
+    /// Gives the lanes' data back.
+    pub fn put_scratch(&mut self, scratch: Box<Scratch>) {
+        self.has_messages = true;
+        self.scratch = Some(scratch);
     }
 
     fn scratch(&mut self) -> &mut Scratch {
@@ -235,6 +256,12 @@ impl Port {
         self.count_memory(bytes.max(LEAST_BYTES) as usize)
     }
 
+    /// Counts nothing any more of what was received before.
+    pub fn forget_charge(&mut self) {
+        self.charge = Charge::new(&self.shared().budget);
+        self.uncounted = UNCOUNTED_BYTES;
+    }
+
     /// Counts memory that the conversation needs.
     pub fn count_memory(&mut self, bytes: usize) -> Result<(), FaultKind> {
         if let Some(left) = self.uncounted.checked_sub(bytes) {
@@ -277,6 +304,20 @@ impl Port {
         }
     }
 
+    /// Leaves the port out of those that are looked at, for as long as something else works for it.
+    pub fn set_aside(&self) -> Aside {
+        self.thread.set_aside(self.index, true);
+        let call = Arc::new(WaitingCall {
+            port: self.index,
+            lanes: self.mask.count_ones(),
+            about: self.about,
+            opcode: self.opcode,
+            started: Instant::now(),
+        });
+        self.thread.shared().engine.watchdog.watch(&call);
+        Aside { thread: self.thread.clone(), port: self.index, _call: call }
+    }
+
     /// Runs what may wait on one of these threads.
     pub async fn work<T: Send + 'static>(
         &mut self,
@@ -284,14 +325,7 @@ impl Port {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, FaultKind> {
         let engine = &self.thread.shared().engine;
-        self.thread.set_aside(self.index, true);
-        let call = Arc::new(WaitingCall {
-            port: self.index,
-            lanes: self.mask.count_ones(),
-            about: self.about,
-            started: Instant::now(),
-        });
-        engine.watchdog.watch(&call);
+        let aside = self.set_aside();
         let trace = self.recording.as_ref().map(|_| self.thread.shared().options.endpoint.trace.clone());
         let timed = move || {
             let Some(trace) = trace.flatten() else { return (work(), None) };
@@ -299,8 +333,7 @@ impl Port {
             (work(), Some([began_ns, trace.now_ns()]))
         };
         let result = engine.pool(threads).run(timed).await;
-        drop(call);
-        self.thread.set_aside(self.index, false);
+        drop(aside);
         let (result, times) = result.map_err(|_| FaultKind::Panicked)?;
         if let (Some(recording), Some([began_ns, ended_ns])) = (&mut self.recording, times) {
             recording.began(began_ns);
@@ -310,12 +343,26 @@ impl Port {
     }
 }
 
+/// While this lives, a port is not looked at, and the watchdog tells of it.
+pub(super) struct Aside {
+    thread: Rc<Thread>,
+    port: u32,
+    _call: Arc<WaitingCall>,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.thread.set_aside(self.port, false);
+    }
+}
+
 /// A conversation that waits for work on another thread. The watchdog tells of it while this lives; nobody can give it up,
 /// since the protocol has no word for that.
 struct WaitingCall {
     port: u32,
     lanes: u32,
     about: Conversation,
+    opcode: u32,
     started: Instant,
 }
 
@@ -356,7 +403,10 @@ impl Watched for WaitingCall {
             kernel: "".into(),
             place: None,
             lanes: self.lanes,
-            service: format!("LLVM's {:?}", self.about),
+            service: match self.about {
+                Conversation::Handler => format!("the handler of LLVM's opcode {:#x}", self.opcode),
+                about => format!("LLVM's {about:?}"),
+            },
             waited: self.started.elapsed(),
             waits_for: WaitsFor::Handler,
         }

@@ -1,8 +1,10 @@
 //! Starting and stopping a server, and what its threads share.
 
+use super::emissary::{EmissaryCall, EmissaryHandler};
 use super::executor::{self, Bell};
 use super::files::Files;
 use super::functions::HostFunctions;
+use super::handlers::{HandlerFailed, Handlers, OpcodeHandler, Taken};
 use super::options::{End, Fault, FaultKind, Options};
 use super::standard::Standard;
 use crate::engine::budget::Budget;
@@ -13,7 +15,7 @@ use hostcall_channel::llvm::PortMemory;
 use hostcall_channel::llvm::server::LINE_PORTS;
 use hostcall_locks::Mutex;
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
@@ -26,6 +28,7 @@ pub(super) struct Shared {
     pub files: Files,
     pub heap: Heap,
     pub functions: HostFunctions,
+    pub handlers: Handlers,
     pub engine: Arc<Engine>,
     /// Which program's memory is whose on the heap.
     pub program: u64,
@@ -86,12 +89,38 @@ impl LlvmServer {
     /// # Errors
     /// When the system starts no thread.
     pub fn start(memory: Arc<PortMemory>, builtins: &Builtins, options: Options) -> io::Result<Self> {
+        let ports = memory.layout().ports();
+        let threads = options.threads.clamp(1, ports.div_ceil(LINE_PORTS));
+        Self::start_with(memory, builtins, options, threads)
+    }
+
+    /// The same, for a program that serves with a thread of its own: by calling the [`Poller`], where the threads of
+    /// [`Options::threads`] would. Handlers that may wait run on worker threads as ever.
+    ///
+    /// # Errors
+    /// When the system starts no thread.
+    pub fn by_hand(
+        memory: Arc<PortMemory>,
+        builtins: &Builtins,
+        options: Options,
+    ) -> io::Result<(Self, Poller)> {
+        let server = Self::start_with(memory, builtins, options, 0)?;
+        let (shared, bell) = (server.shared.clone(), server.bells[0].clone());
+        let ports = 0..shared.memory.layout().ports();
+        Ok((server, Poller(executor::by_hand(shared, ports, bell))))
+    }
+
+    fn start_with(
+        memory: Arc<PortMemory>,
+        builtins: &Builtins,
+        options: Options,
+        threads: u32,
+    ) -> io::Result<Self> {
         let stop = Stop::default();
         let mut settings = Settings::default();
         settings.use_endpoint(&options.endpoint);
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
         let ports = memory.layout().ports();
-        let threads = options.threads.clamp(1, ports.div_ceil(LINE_PORTS));
         let budget = options.endpoint.budget();
         let of_program = ProgramMemory::new(builtins.heap());
         let (heap, program) = (of_program.heap.clone(), of_program.program);
@@ -103,6 +132,7 @@ impl LlvmServer {
             files: Files::new(builtins.files_shared()),
             heap,
             functions: HostFunctions::default(),
+            handlers: Handlers::default(),
             engine: engine.clone(),
             program,
             stopping: AtomicBool::new(false),
@@ -111,7 +141,7 @@ impl LlvmServer {
             budget,
             end: Mutex::new(None),
         });
-        let bells: Vec<Arc<Bell>> = (0..threads).map(|_| Arc::default()).collect();
+        let bells: Vec<Arc<Bell>> = (0..threads.max(1)).map(|_| Arc::default()).collect();
         let _ = stop.0.set(Serving { shared: Arc::downgrade(&shared), bells: bells.clone() });
         let mut server = Self { shared, bells, threads: Vec::new(), watchdog: Some(watchdog) };
         for (index, ports) in share_out(ports, threads).enumerate() {
@@ -127,6 +157,50 @@ impl LlvmServer {
     /// takes one.
     pub fn register(&self, function: impl Fn(&mut [u8]) -> u64 + Send + Sync + 'static) -> u64 {
         self.shared.functions.add(Arc::new(function))
+    }
+
+    /// Registers a handler of these opcodes, before a client uses them. A handler of libc's opcodes comes in the place of the
+    /// server's own.
+    ///
+    /// # Errors
+    /// When one of them has a handler.
+    pub fn handle(&self, opcodes: RangeInclusive<u32>, handler: OpcodeHandler) -> Result<(), Taken> {
+        self.shared.handlers.add(opcodes, handler)
+    }
+
+    /// Registers the handler of opcodes that neither the server knows nor another handler is for. Without one they are a
+    /// [`FaultKind::Opcode`].
+    ///
+    /// # Errors
+    /// When there is one.
+    pub fn handle_unknown(&self, handler: OpcodeHandler) -> Result<(), Taken> {
+        self.shared.handlers.add_unknown(handler)
+    }
+
+    /// Registers the functions of one of Emissary's APIs by the API's number: `answer` runs on a worker thread, once for each
+    /// lane that calls, and its result is the call's. Without a handler of the application programs' own `printf` and
+    /// `fprintf` (API 2) print to the server's streams.
+    ///
+    /// # Errors
+    /// When the API has a handler.
+    pub fn handle_emissary(
+        &self,
+        api: u16,
+        answer: impl Fn(&mut EmissaryCall) -> Result<u64, HandlerFailed> + Send + Sync + 'static,
+    ) -> Result<(), Taken> {
+        let handler: Arc<EmissaryHandler> = Arc::new(answer);
+        self.shared.handlers.add_emissary(api, handler)
+    }
+
+    /// Ends the service: no port is answered any more, and what handlers receive and send fails. Handlers that run are not
+    /// waited for. Threads that serve may look at the memory once more; they end when this is dropped.
+    pub fn cancel(&self) {
+        stop_serving(&self.shared, &self.bells);
+    }
+
+    /// The client object that the device finds the ports by.
+    pub fn client_object(&self) -> Vec<u8> {
+        self.shared.memory.client_object()
     }
 
     /// How the program ended itself, if it did.
@@ -145,6 +219,16 @@ impl LlvmServer {
             calls: self.shared.calls.load(Ordering::Relaxed),
             faults: self.shared.faults.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// Serves a server's ports when it is called; see [`LlvmServer::by_hand`].
+pub struct Poller(Box<dyn FnMut() -> usize>);
+
+impl Poller {
+    /// Goes on with all calls that wait for the host. Returns how many that were; 0 once the server was cancelled or dropped.
+    pub fn poll(&mut self) -> usize {
+        (self.0)()
     }
 }
 

@@ -1,8 +1,12 @@
 //! The body of the fuzz target `llvm_server`: bytes become what hostile clients write to their ports of a running
-//! server. Calls over another port are answered all the while, no handler panics, and the server ends.
+//! server, which has threads or is polled, and handlers of the embedding program's. Calls over another port are answered all
+//! the while, no handler panics, and the server ends.
 
-use hostcall_server::llvm::{FaultKind, Layout, LlvmServer, Options, PortMemory, Version};
+use hostcall_server::llvm::{
+    FaultKind, Layout, LlvmServer, OpcodeHandler, Options, Parameter, Poller, PortMemory, Version,
+};
 use hostcall_server::services::{Builtins, ProcessMemory};
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -52,16 +56,69 @@ impl Input<'_> {
                 u64::from_le_bytes(*texts[usize::from(byte & 15)])
             }
             byte @ 0xa0..0xb0 => u64::from(byte >> 2 & 3) << 32 | (u64::from(byte & 3) + 1) << 2,
-            0xb0..0xc0 => self.function + u64::from(self.byte() & 3),
+            // Keys of Emissary's arguments, their number and bytes, and what calls are of.
+            0xb8..0xc0 => {
+                let pairs = [
+                    [2 << 16 | 64, 3 << 16 | 1],
+                    [2 << 16 | 64, 2 << 16 | 32],
+                    [3 << 16 | 1, 1 << 16 | 64],
+                    [3 << 16 | 64, 2 << 16 | 64],
+                    [u32::from(self.byte()), u32::from(self.byte() & 7)],
+                    [0, 2 << 16 | 1],
+                    [0, 3 << 16 | 1],
+                    [1 << 16 | 1, 3 << 16 | 2],
+                ];
+                let [low, high] = pairs[usize::from(self.byte() & 7)];
+                u64::from(low) | u64::from(high) << 32
+            }
+            0xb0..0xb8 => self.function + u64::from(self.byte() & 3),
             byte => self.number(byte),
         }
     }
+}
+
+/// The first opcode of the embedding program's.
+fn ours(version: Version) -> u32 {
+    if version == Version::Llvm19 { 0x4000 } else { 0x7800_0000 }
+}
+
+/// Registers a handler of each kind.
+fn handlers(server: &LlvmServer, first: u32) -> Result<(), hostcall_server::llvm::Taken> {
+    let echo = OpcodeHandler::call(|call| {
+        call.receive_bytes()?;
+        call.send_bytes()?;
+        call.receive()?;
+        call.receive()?;
+        Ok(call.send()?)
+    });
+    server.handle(first..=first + 3, echo)?;
+    let typed = OpcodeHandler::call(|call| {
+        let parameters = [Parameter::Value(4), Parameter::Input, Parameter::Pointer, Parameter::Value(70)];
+        call.dispatch(&parameters, 72, |_, arguments, result| {
+            result[0] = arguments.len() as u8;
+            Ok(())
+        })
+    });
+    server.handle(first + 4..=first + 5, typed)?;
+    let nothing = OpcodeHandler::call(|call| call.dispatch(&[], 0, |_, _, _| Ok(())));
+    server.handle(first + 6..=first + 6, nothing)?;
+    let change = |packet: &mut hostcall_server::llvm::Packet<'_>| {
+        packet.lanes().for_each(|(_, words)| words.reverse());
+        Ok(())
+    };
+    server.handle(first + 7..=first + 8, OpcodeHandler::packet(change))?;
+    server.handle(first + 9..=first + 10, OpcodeHandler::inline(change))?;
+    server.handle_emissary(3, |call| {
+        call.memory.iter_mut().for_each(|memory| memory.reverse());
+        Ok(call.arguments.len() as u64)
+    })
 }
 
 struct Run {
     memory: Arc<PortMemory>,
     layout: Layout,
     server: LlvmServer,
+    poller: Option<RefCell<Poller>>,
     panicked: Arc<AtomicBool>,
     calls: u64,
 }
@@ -87,9 +144,16 @@ impl Run {
             Options::default().message_limit(1 << 16).messages_limit(1 << 18).on_fault(move |fault| {
                 seen.fetch_or(fault.kind == FaultKind::Panicked, Ordering::Relaxed);
             });
-        let server = LlvmServer::start(memory.clone(), &builtins, options).expect("threads start");
+        let (server, poller) = if (shape / 9).is_multiple_of(2) {
+            (LlvmServer::start(memory.clone(), &builtins, options).expect("threads start"), None)
+        } else {
+            let (server, poller) =
+                LlvmServer::by_hand(memory.clone(), &builtins, options).expect("threads start");
+            (server, Some(RefCell::new(poller)))
+        };
+        handlers(&server, ours(version)).expect("the opcodes are free");
         input.function = server.register(|bytes| bytes.len() as u64);
-        Self { memory, layout, server, panicked, calls: 0 }
+        Self { memory, layout, server, poller, panicked, calls: 0 }
     }
 
     /// A word of the memory, as a device reaches it.
@@ -124,6 +188,9 @@ impl Run {
     fn owns(&self, port: u32, patience: Duration) -> bool {
         let since = Instant::now();
         while self.inbox(port).load(Ordering::Relaxed) != self.outbox(port).load(Ordering::Relaxed) {
+            if let Some(poller) = &self.poller {
+                poller.borrow_mut().poll();
+            }
             if since.elapsed() > patience {
                 return false;
             }
@@ -157,12 +224,15 @@ impl Run {
                 if self.owns(port, PATIENCE) {
                     let all = u64::MAX >> (64 - self.layout.lanes());
                     self.header(port, 0).store((input.word() & all).max(1), Ordering::Relaxed);
-                    let number = match input.byte() {
-                        test @ 0xf0.. => 0x8000 | u64::from(test & 3),
-                        number => u64::from(number % 31),
+                    let version = self.layout.version();
+                    let base = if version == Version::Llvm19 { 0 } else { 0x6300_0000 };
+                    let opcode = match input.byte() {
+                        test @ 0xf0.. => base | 0x8000 | u64::from(test & 3),
+                        own @ 0xd8.. => u64::from(ours(version)) + u64::from(own & 15),
+                        emissary @ 0xd0.. => 0x6500_0001 + u64::from(emissary & 1),
+                        number => base | u64::from(number % 31),
                     };
-                    let base = if self.layout.version() == Version::Llvm19 { 0 } else { 0x6300_0000 };
-                    self.header(port, 1).store(base | number, Ordering::Relaxed);
+                    self.header(port, 1).store(opcode, Ordering::Relaxed);
                     self.send(port, input);
                 }
             }
@@ -206,7 +276,8 @@ pub fn run(data: &[u8]) {
         run.step(&mut input);
     }
     run.well_used();
-    let Run { server, panicked, .. } = run;
+    let Run { server, poller, panicked, .. } = run;
+    drop(poller);
     drop(server);
     assert!(!panicked.load(Ordering::Relaxed), "a handler panicked");
 }

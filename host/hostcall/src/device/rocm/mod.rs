@@ -150,7 +150,8 @@ impl Device {
                 let what = "a program that was linked with LLVM's GPU libc";
                 return Err(refused(what, "Device::load_llvm").into());
             }
-            Calls::Unknown => {}
+            // Kernels that the caller launches may call by LLVM's protocol too, with a server of its own.
+            Calls::LlvmKernels(_) | Calls::Unknown => {}
         }
         let module = self.inner.core.load(source);
         let module = module.map_err(|error| ImageError::Load { name: name.into(), error })?;
