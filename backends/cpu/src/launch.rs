@@ -351,7 +351,7 @@ impl Run {
         }
     }
 
-    /// The outcome so far. A panic of a callback or destructor leaves it whole, so poison says nothing.
+    /// The outcome so far.
     pub fn outcome(&self) -> MutexGuard<'_, Outcome> {
         self.outcome.0.lock()
     }

@@ -320,7 +320,7 @@ impl DeviceBuilder {
     fn layout(&self, properties: &Properties, slots: Option<u32>) -> Result<Layout, Error> {
         let default = default_layout(properties);
         let area_bytes = self.area_bytes.unwrap_or(default.area_bytes);
-        // Threads that are no waves of the software device's claim none of its waves' slots (OWN-SLOT).
+        // Threads that are no waves of the software device's claim none of its waves' slots (SLOT-BY-NUMBER).
         let waves = slots.unwrap_or(default.home_slots);
         let left = Layout::MAX_SLOTS.saturating_sub(default.extra_slots).saturating_sub(waves);
         let others = if properties.kind == DeviceKind::Software { CONTEXT_SLOTS.min(left) } else { 0 };
@@ -441,7 +441,7 @@ impl ChannelMemory {
     }
 }
 
-/// Refuses fewer home slots than waves on a device whose waves claim the slots of their numbers (OWN-SLOT).
+/// Refuses fewer home slots than waves on a device whose waves claim the slots of their numbers (SLOT-BY-NUMBER).
 fn check_home_slots(name: &str, properties: &Properties, slots: u32) -> Result<(), Error> {
     let waves = properties.resident_waves;
     if properties.kind != DeviceKind::Software || waves <= slots {

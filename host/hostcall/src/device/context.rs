@@ -26,7 +26,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// Slots of the software device that threads of other runtimes claim: its own waves have those of their numbers (OWN-SLOT).
+/// Slots of the software device that threads of other runtimes claim: its own waves have those of their numbers (SLOT-BY-NUMBER).
 pub(super) const CONTEXT_SLOTS: u32 = 64;
 
 /// What kernels with a context's address reach: its block, and the channel that this leads to.

@@ -193,7 +193,8 @@ impl Inner {
 
     fn restore_slots(&self, ended: &dyn Running, homes: Vec<u32>) {
         // SAFETY: the parameters are those of this device's channel, whose memory is this process's and lives as long as the
-        // device. OWN-SLOT: the waves that claimed the slots were ended, and no other claims them before they are restored.
+        // device. SLOT-OWNER: the waves that claimed the slots were ended, and no other claims them before they are restored
+        // (SLOT-BY-NUMBER, of the seam's `Backend`).
         unsafe {
             let channel = Channel::from_params(&self.channel_params);
             let mut slots = homes.clone();
@@ -205,7 +206,7 @@ impl Inner {
     }
 
     /// Ends a launch: its calls get no answers but that, and a device that can ends its lanes. Called from any thread, also
-    /// of the server's: it takes no lock under which a driver is called.
+    /// of the server's: it takes no lock of a stream's queue, under which a driver may be waited for.
     pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
         if launch == LaunchId::NONE {
             return;

@@ -48,8 +48,8 @@ pub struct Statistics {
     pub packets: u64,
     /// Posts taken.
     pub posts: u64,
-    /// Posts that reached no handler: no such service, other types, a handler that panicked, a service that was removed or
-    /// a launch that was cancelled before their turn.
+    /// Posts that reached no handler: no such service, other types, no such launch, a handler that panicked. Of handlers that may
+    /// wait, also those whose service was removed or whose launch was cancelled before their turn; inline ones have no turns.
     pub refused_posts: u64,
     /// How often posts were left in their ring, because their service had no room for more.
     pub declined_posts: u64,
