@@ -4,14 +4,14 @@
 //! `cargo test -p hostcall --release --test models`
 #![allow(dead_code, reason = "the models use a part of what the host does")]
 
-use functions::{Function, Functions};
+use functions::{Function, Functions, RETRY_AFTER};
 use hostcall::device::seam::{BackendError, Queue};
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 use primitive::{Mutex, Ordering};
 use sleep::Sleep;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uses::{Access, Order, Point, Request, Timeline, Uses};
 
 #[path = "../src/device/reaper/functions.rs"]
@@ -243,7 +243,7 @@ fn functions_without_threads_are_done() {
             // The system has a thread for the first, and none for the second.
             let worker = add(&functions_there, of_first);
             if functions_there.add(of_second) {
-                functions_there.has_not_started();
+                let _ = functions_there.has_not_started();
                 reaper_there.wake();
             }
             functions_there.stop();
@@ -261,5 +261,48 @@ fn functions_without_threads_are_done() {
             reaper.sleep(None);
         }
         adder.join().unwrap();
+    });
+}
+
+/// A function waits for one for which the system had no thread. Once it has one, the reaper starts it; loom says so if nobody does.
+#[test]
+fn a_thread_that_was_refused_is_tried_again() {
+    model(|| {
+        let (functions, reaper) = (Arc::new(Functions::default()), Arc::new(Sleep::default()));
+        let called = Arc::new((Mutex::new(false), primitive::Condvar::new()));
+        let (waits, calls) = (called.clone(), called);
+        let first: Function = Box::new(move || {
+            let mut is_called = waits.0.lock().unwrap();
+            while !*is_called {
+                is_called = waits.1.wait(is_called).unwrap();
+            }
+        });
+        let second: Function = Box::new(move || {
+            *calls.0.lock().unwrap() = true;
+            calls.1.notify_all();
+        });
+        let (functions_there, reaper_there) = (functions.clone(), reaper.clone());
+        let adder = thread::spawn(move || {
+            let worker = add(&functions_there, first);
+            if functions_there.add(second) {
+                assert_eq!(functions_there.has_not_started(), Some(1));
+                reaper_there.wake();
+            }
+            functions_there.stop();
+            worker.unwrap().join().unwrap();
+        });
+        let later = Instant::now() + 2 * RETRY_AFTER;
+        let mut worker = None;
+        while worker.is_none() {
+            reaper.begin_look(true);
+            if functions.needs_thread_still(later) {
+                let of_thread = functions.clone();
+                worker = Some(thread::spawn(move || of_thread.work()));
+                break;
+            }
+            assert!(functions.take_without_threads().is_none());
+            reaper.sleep(None);
+        }
+        worker.into_iter().chain([adder]).for_each(|thread| thread.join().unwrap());
     });
 }

@@ -14,6 +14,9 @@ const IDLE_THREAD: Duration = Duration::from_secs(5);
 /// How long a function may wait for one of the most threads before that is told.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 
+/// Until a thread is tried again after the system refused one.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(100);
+
 /// What the user gave, which catches its panics.
 pub(crate) type Function = Box<dyn FnOnce() + Send>;
 
@@ -25,6 +28,10 @@ struct State {
     stopping: bool,
     /// Functions wait for one of the most threads, and none has begun since.
     full: Option<Full>,
+    /// When the system refused a thread last, while functions wait for one.
+    refused: Option<Instant>,
+    /// That was told, and no thread has begun since.
+    is_refusal_told: bool,
 }
 
 struct Full {
@@ -69,9 +76,10 @@ impl Functions {
         needs_thread
     }
 
-    /// Says whether functions wait for one of the most threads.
-    pub fn are_full(&self) -> bool {
-        self.state().full.is_some()
+    /// Says whether functions wait for one of the most threads, or for one that the system refused.
+    pub fn are_held_up(&self) -> bool {
+        let state = self.state();
+        state.full.is_some() || state.refused.is_some()
     }
 
     /// Returns how many functions have waited for a second in which none of the most threads became free, once for each such time.
@@ -82,10 +90,32 @@ impl Functions {
         Some(state.waiting.len())
     }
 
-    /// The system had no thread: another one does what waits, or whoever calls [`Functions::take_without_threads`] when there is
-    /// none.
-    pub fn has_not_started(&self) {
-        self.state().threads -= 1;
+    /// The system had no thread: what waits is done by another one, by whoever calls [`Functions::take_without_threads`] when
+    /// there is none, or by the thread that [`Functions::needs_thread_still`] asks for. Returns how many threads go on, if nobody was
+    /// told since one began.
+    #[must_use]
+    pub fn has_not_started(&self) -> Option<usize> {
+        let mut state = self.state();
+        state.threads -= 1;
+        state.refused = Some(Instant::now());
+        (!std::mem::replace(&mut state.is_refusal_told, true)).then_some(state.threads)
+    }
+
+    /// Returns whether functions wait at `now` for a thread that the system refused a while before: the caller then does what one
+    /// of [`Functions::add`] does.
+    #[must_use]
+    pub fn needs_thread_still(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        if state.refused.is_none_or(|refused| now < refused + RETRY_AFTER) {
+            return false;
+        }
+        // It asks again as long as functions wait: one thread may not be enough.
+        let needs_thread = state.idle < state.waiting.len() && state.threads < HOST_FUNCTION_THREADS;
+        match needs_thread {
+            true => state.threads += 1,
+            false => state.refused = None,
+        }
+        needs_thread
     }
 
     /// Takes a function that waits although there is no thread.
@@ -97,6 +127,7 @@ impl Functions {
     /// Runs functions until there was none for long, or the threads are to end and none waits.
     pub fn work(&self) {
         let mut state = self.state();
+        state.is_refusal_told = false;
         loop {
             if let Some(function) = state.waiting.pop_front() {
                 state.note_full();
