@@ -12,6 +12,7 @@ use super::raw::{PointNumbers, TracedPoints, points_memory};
 use super::reaper::ReaperThread;
 use super::words::StreamWordTable;
 use hostcall_abi::ABI_VERSION;
+use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, ChannelParams};
 use hostcall_abi::layout::{
     HOME_SLOT_BYTES, HomeSlotWords, LOAN_HEADER_BYTES, Layout, LayoutError, RingEntries, SLOT_GROUP,
@@ -433,10 +434,11 @@ impl ChannelMemory {
             sizes: Sizes::from(layout),
             trace,
         };
-        let homes = (0..layout.home_slots)
-            .flat_map(|slot| HomeSlotWords::new(&params.sizes, slot, params.region).to_bytes());
-        let words: Vec<u8> = params.to_bytes().into_iter().chain(homes).collect();
-        write_new(backend, &*channel, &words)?;
+        let mut bytes = params.as_bytes().to_vec();
+        for slot in 0..layout.home_slots {
+            bytes.extend_from_slice(HomeSlotWords::new(&params.sizes, slot, params.region).as_bytes());
+        }
+        write_new(backend, &*channel, &bytes)?;
         Ok(Self { region, params, channel, extras: [extra_states, extras, areas] })
     }
 }
