@@ -113,9 +113,8 @@ pub mod server {
     //! The server: it finds the calls of kernels and runs their handlers.
     pub use hostcall_abi::launch::LaunchId;
     pub use hostcall_server::{
-        CancelReason, Handler, HandlerPanic, LaunchRecord, LaunchReport, Launches, ReadyPosts, RegisterError,
-        Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor,
-        WavePlace,
+        CancelReason, Handler, HandlerPanic, LaunchRecord, Launches, ReadyPosts, RegisterError, Registration,
+        Server, ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor, WavePlace,
     };
 }
 

@@ -28,8 +28,8 @@
 //! // Each launch has an id, by which waves say whose their calls are.
 //! let launch = server.begin(LaunchRecord::default())?;
 //! // ... the kernel runs, and its calls are answered ...
-//! let report = server.end(launch);
-//! assert!(report.cancelled.is_none() && server.waiting().is_empty());
+//! let cancelled = server.end(launch);
+//! assert!(cancelled.is_none() && server.waiting().is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -48,6 +48,6 @@ pub use engine::panics::HandlerPanic;
 pub use engine::report::line as report_line;
 pub use engine::watchdog::{Waiting, WaitsFor, WavePlace};
 pub use own::{
-    ByHand, CancelReason, Completion, Handler, LaunchRecord, LaunchReport, Launches, ReadyPosts,
-    RegisterError, Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
+    ByHand, CancelReason, Completion, Handler, LaunchRecord, Launches, ReadyPosts, RegisterError,
+    Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
 };

@@ -10,6 +10,7 @@ use super::shared::Shared;
 use crate::engine::caught::catch;
 use crate::engine::executor::BeginsLater;
 use crate::engine::handling::set_service;
+use crate::engine::rare::Rare;
 use crate::engine::workers::Work;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::word::MAX_POST_WORDS;
@@ -19,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// Most posts in a service's queue, besides those of rings that were cleared.
@@ -51,9 +52,7 @@ pub(crate) struct PostQueue(Mutex<State>);
 /// are dropped when their turn comes.
 #[derive(Default)]
 pub(crate) struct PostCounts {
-    by_launch: Mutex<HashMap<LaunchId, u64>>,
-    /// Whether there are such launches: it is asked at the end of each launch. Changes under the lock.
-    has_some: AtomicBool,
+    by_launch: Rare<HashMap<LaunchId, u64>>,
     changed: Condvar,
     /// How often posts of a launch were forgotten.
     forgotten: AtomicU64,
@@ -94,49 +93,44 @@ impl Drop for WakerPlace<'_> {
 
 impl PostCounts {
     fn add(&self, launch: LaunchId, count: usize) {
-        let mut by_launch = self.by_launch.lock();
-        *by_launch.entry(launch).or_default() += count as u64;
-        self.has_some.store(true, Ordering::Release);
+        self.by_launch.change(|by_launch| *by_launch.entry(launch).or_default() += count as u64);
     }
 
     fn is_wanted(&self, launch: LaunchId) -> bool {
-        self.by_launch.lock().contains_key(&launch)
+        self.by_launch.change_some(|by_launch| by_launch.contains_key(&launch)) == Some(true)
     }
 
     fn handled(&self, launch: LaunchId) {
-        let mut by_launch = self.by_launch.lock();
-        if let Some(count) = by_launch.get_mut(&launch) {
-            *count -= 1;
-            if *count == 0 {
-                by_launch.remove(&launch);
-                self.has_some.store(!by_launch.is_empty(), Ordering::Release);
-                self.changed.notify_all();
+        self.by_launch.change(|by_launch| {
+            if let Some(count) = by_launch.get_mut(&launch) {
+                *count -= 1;
+                if *count == 0 {
+                    by_launch.remove(&launch);
+                    self.changed.notify_all();
+                }
             }
-        }
+        });
     }
 
     /// Forgets the posts of launches: those in queues will not be handled.
     pub fn forget(&self, launches: LaunchIds) {
-        let mut by_launch = self.by_launch.lock();
-        let before = by_launch.len();
-        by_launch.retain(|launch, _| !launches.contains(*launch));
-        let forgotten = before - by_launch.len();
+        // Under the lock also where there are none: who adds some takes it before it looks whether the launch lives.
+        let forgotten = self.by_launch.change(|by_launch| {
+            let before = by_launch.len();
+            by_launch.retain(|launch, _| !launches.contains(*launch));
+            before - by_launch.len()
+        });
         if forgotten > 0 {
-            self.has_some.store(!by_launch.is_empty(), Ordering::Release);
             self.forgotten.fetch_add(forgotten as u64, Ordering::Release);
             self.changed.notify_all();
-            drop(by_launch);
             self.wake();
         }
     }
 
     /// Forgets the posts of all launches.
     pub fn forget_all(&self) {
-        let mut by_launch = self.by_launch.lock();
-        by_launch.clear();
-        self.has_some.store(false, Ordering::Release);
+        self.by_launch.change(HashMap::clear);
         self.changed.notify_all();
-        drop(by_launch);
         self.wake();
     }
 
@@ -148,12 +142,12 @@ impl PostCounts {
 
     /// Returns whether all posts of launches were handled that were taken from rings, or the launches were cancelled.
     pub fn has_handled(&self, launches: LaunchIds) -> bool {
-        !self.has_some.load(Ordering::Acquire) || !has_posts_of(&self.by_launch.lock(), launches)
+        self.by_launch.change_some(|by_launch| has_posts_of(by_launch, launches)) != Some(true)
     }
 
     /// Waits until all posts of launches were handled that were taken from rings, or the launches were cancelled.
     pub fn wait_until_handled(&self, launches: LaunchIds) {
-        drop(self.changed.wait_while(self.by_launch.lock(), |by_launch| has_posts_of(by_launch, launches)));
+        self.by_launch.wait_while(&self.changed, |by_launch| has_posts_of(by_launch, launches));
     }
 }
 

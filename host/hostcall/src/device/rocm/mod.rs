@@ -306,7 +306,7 @@ impl CodeObjectKernel {
         (*workgroup_bytes, *hidden) = (memory_bytes, self.hidden);
         values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
         let record = LaunchRecord { kernel: self.name.clone(), workgroups: grid.workgroups };
-        stream.queue().launch(self.name.clone(), parts, |parameters, sequence, words| {
+        stream.queue().launch(self.name.clone(), None, parts, |parameters, sequence, words| {
             let limit = LAUNCHES as usize;
             let launch = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
             let stop_at = words.stop_at().get();
