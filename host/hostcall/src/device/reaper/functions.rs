@@ -1,8 +1,7 @@
 //! The threads of a device's host functions, which also drop users' values: as many as functions run at once, up to a bound.
 
-use crate::primitive::{Condvar, Mutex, MutexGuard};
+use crate::primitive::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Most threads of host functions; more of them than that wait for each other, as do values that are dropped.
@@ -26,7 +25,7 @@ struct State {
     idle: usize,
     threads: usize,
     stopping: bool,
-    /// Functions wait for one of the most threads, and none has begun since.
+    /// HostFunctions wait for one of the most threads, and none has begun since.
     full: Option<Full>,
     /// When the system refused a thread last, while functions wait for one.
     refused: Option<Instant>,
@@ -46,24 +45,20 @@ impl State {
     }
 }
 
-/// Functions that wait for a thread, and the threads.
+/// HostFunctions that wait for a thread, and the threads.
 #[derive(Default)]
-pub(crate) struct Functions {
+pub(crate) struct HostFunctions {
     state: Mutex<State>,
     /// Notified when a function was added, and when the threads are to end.
     changed: Condvar,
 }
 
-impl Functions {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds a function. Returns whether it needs one thread more: the caller then starts it, to do [`Functions::work`], or says that
-    /// there is none by [`Functions::has_not_started`].
+impl HostFunctions {
+    /// Adds a function. Returns whether it needs one thread more: the caller then starts it, to do [`HostFunctions::work`], or says that
+    /// there is none by [`HostFunctions::has_not_started`].
     #[must_use]
     pub fn add(&self, function: Function) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.waiting.push_back(function);
         let needs_thread = state.idle < state.waiting.len() && state.threads < HOST_FUNCTION_THREADS;
         match needs_thread {
@@ -78,34 +73,34 @@ impl Functions {
 
     /// Says whether functions wait for one of the most threads, or for one that the system refused.
     pub fn are_held_up(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.full.is_some() || state.refused.is_some()
     }
 
     /// Returns how many functions have waited for a second in which none of the most threads became free, once for each such time.
     pub fn take_stall(&self) -> Option<usize> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let full = state.full.as_mut().filter(|full| !full.is_told && full.since.elapsed() >= TELL_AFTER)?;
         full.is_told = true;
         Some(state.waiting.len())
     }
 
-    /// The system had no thread: what waits is done by another one, by whoever calls [`Functions::take_without_threads`] when
-    /// there is none, or by the thread that [`Functions::needs_thread_still`] asks for. Returns how many threads go on, if nobody was
+    /// The system had no thread: what waits is done by another one, by whoever calls [`HostFunctions::take_without_threads`] when
+    /// there is none, or by the thread that [`HostFunctions::needs_thread_still`] asks for. Returns how many threads go on, if nobody was
     /// told since one began.
     #[must_use]
     pub fn has_not_started(&self) -> Option<usize> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.threads -= 1;
         state.refused = Some(Instant::now());
         (!std::mem::replace(&mut state.is_refusal_told, true)).then_some(state.threads)
     }
 
     /// Returns whether functions wait at `now` for a thread that the system refused a while before: the caller then does what one
-    /// of [`Functions::add`] does.
+    /// of [`HostFunctions::add`] does.
     #[must_use]
     pub fn needs_thread_still(&self, now: Instant) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.refused.is_none_or(|refused| now < refused + RETRY_AFTER) {
             return false;
         }
@@ -120,31 +115,30 @@ impl Functions {
 
     /// Takes a function that waits although there is no thread.
     pub fn take_without_threads(&self) -> Option<Function> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.threads == 0 { state.waiting.pop_front() } else { None }
     }
 
     /// Runs functions until there was none for long, or the threads are to end and none waits.
     pub fn work(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_refusal_told = false;
         loop {
             if let Some(function) = state.waiting.pop_front() {
                 state.note_full();
                 drop(state);
                 function();
-                state = self.state();
+                state = self.state.lock();
                 continue;
             }
             if state.stopping {
                 break;
             }
             state.idle += 1;
-            let waited = self.changed.wait_timeout(state, IDLE_THREAD);
-            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = guard;
+            let has_timed_out;
+            (state, has_timed_out) = self.changed.wait_timeout(state, IDLE_THREAD);
             state.idle -= 1;
-            if timeout.timed_out() && state.waiting.is_empty() {
+            if has_timed_out && state.waiting.is_empty() {
                 break;
             }
         }
@@ -153,7 +147,7 @@ impl Functions {
 
     /// Lets the threads end once nothing waits.
     pub fn stop(&self) {
-        self.state().stopping = true;
+        self.state.lock().stopping = true;
         self.changed.notify_all();
     }
 }

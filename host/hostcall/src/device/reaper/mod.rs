@@ -6,7 +6,7 @@ mod sleep;
 
 use super::error::Error;
 use super::uses::Point;
-use functions::{Function, Functions, HOST_FUNCTION_THREADS};
+use functions::{Function, HOST_FUNCTION_THREADS, HostFunctions};
 use hostcall_abi::launch::LaunchId;
 use hostcall_locks::Mutex;
 use hostcall_seam::Backend;
@@ -109,7 +109,7 @@ pub(crate) struct Reaper {
     orphans: Mutex<Vec<Arc<dyn Tended>>>,
     state: Mutex<State>,
     sleep: Sleep,
-    functions: Functions,
+    functions: HostFunctions,
 }
 
 /// The reaper's thread, as its device holds it.
@@ -152,7 +152,7 @@ impl Reaper {
             orphans: Mutex::default(),
             state: Mutex::default(),
             sleep: Sleep::default(),
-            functions: Functions::default(),
+            functions: HostFunctions::default(),
         }
     }
 
