@@ -25,7 +25,7 @@ struct State {
     idle: usize,
     threads: usize,
     stopping: bool,
-    /// HostFunctions wait for one of the most threads, and none has begun since.
+    /// Functions wait for one of the most threads, and none has begun since.
     full: Option<Full>,
     /// When the system refused a thread last, while functions wait for one.
     refused: Option<Instant>,
@@ -45,7 +45,7 @@ impl State {
     }
 }
 
-/// HostFunctions that wait for a thread, and the threads.
+/// Functions that wait for a thread, and the threads.
 #[derive(Default)]
 pub(crate) struct HostFunctions {
     state: Mutex<State>,
@@ -54,8 +54,8 @@ pub(crate) struct HostFunctions {
 }
 
 impl HostFunctions {
-    /// Adds a function. Returns whether it needs one thread more: the caller then starts it, to do [`HostFunctions::work`], or says that
-    /// there is none by [`HostFunctions::has_not_started`].
+    /// Adds a function. Returns whether it needs one thread more: the caller then starts it, to do [`HostFunctions::work`], or
+    /// says that there is none by [`HostFunctions::has_not_started`].
     #[must_use]
     pub fn add(&self, function: Function) -> bool {
         let mut state = self.state.lock();
@@ -85,9 +85,9 @@ impl HostFunctions {
         Some(state.waiting.len())
     }
 
-    /// The system had no thread: what waits is done by another one, by whoever calls [`HostFunctions::take_without_threads`] when
-    /// there is none, or by the thread that [`HostFunctions::needs_thread_still`] asks for. Returns how many threads go on, if nobody was
-    /// told since one began.
+    /// The system had no thread: what waits is done by another one, by whoever calls [`HostFunctions::take_without_threads`]
+    /// when there is none, or by the thread that [`HostFunctions::needs_thread_still`] asks for. Returns how many threads go on,
+    /// if nobody was told since one began.
     #[must_use]
     pub fn has_not_started(&self) -> Option<usize> {
         let mut state = self.state.lock();
@@ -96,8 +96,8 @@ impl HostFunctions {
         (!std::mem::replace(&mut state.is_refusal_told, true)).then_some(state.threads)
     }
 
-    /// Returns whether functions wait at `now` for a thread that the system refused a while before: the caller then does what one
-    /// of [`HostFunctions::add`] does.
+    /// Returns whether functions wait at `now` for a thread that the system refused a while before: the caller then does what
+    /// the caller of [`HostFunctions::add`] does.
     #[must_use]
     pub fn needs_thread_still(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
