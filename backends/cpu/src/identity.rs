@@ -54,9 +54,6 @@ pub(crate) struct Founding {
 impl Founding {
     /// Has a thread begin on `stack`, memory that is mapped, whole pages, to make a thread block at its end.
     ///
-    /// # Errors
-    /// The system has no thread.
-    ///
     /// # Safety
     /// Nobody else uses the memory, which stays mapped as long as the process lives, also after an error.
     pub unsafe fn start(stack: Range<usize>) -> io::Result<Self> {

@@ -20,9 +20,6 @@ pub(crate) fn count() {
 }
 
 /// Refuses launches at the bound.
-///
-/// # Errors
-/// [`LaunchError::NoStack`].
 pub(crate) fn check() -> Result<(), LaunchError> {
     check_count(KEPT.load(Ordering::Relaxed))
 }

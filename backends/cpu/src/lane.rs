@@ -20,7 +20,6 @@
 //! before. Handler and loop are on one thread, so a compiler fence orders them.
 
 use crate::fiber::{Fiber, Trap, Yielder};
-use crate::group::Group;
 use crate::hold::Hold;
 use crate::lent::Access;
 use crate::seat::Seat;
@@ -28,6 +27,7 @@ use crate::shield;
 use crate::stack::{LaneStack, close_reserve, open_reserve};
 use crate::thread::ThreadState;
 use crate::trap;
+use crate::workgroup::Workgroup;
 use corosensei::CoroutineResult;
 use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, OtherBarrier};
 use std::cell::{Cell, UnsafeCell};
@@ -108,7 +108,7 @@ const NOT_ALONE: u32 = u32::MAX;
 /// the lane started, and lists that it is in, may still refer to what its frames hold, and to what its kernel was given.
 pub(crate) struct Lane {
     abi: UnsafeCell<MaybeUninit<CpuLane>>,
-    group: Cell<*const Group>,
+    workgroup: Cell<*const Workgroup>,
     /// This lane, as its box became a pointer.
     own: Cell<*mut Lane>,
     fiber: Fiber,
@@ -147,7 +147,7 @@ impl Lane {
     pub fn new(stack: LaneStack) -> Box<Lane> {
         Box::new(Lane {
             abi: UnsafeCell::new(MaybeUninit::uninit()),
-            group: Cell::new(ptr::null()),
+            workgroup: Cell::new(ptr::null()),
             own: Cell::new(ptr::null_mut()),
             fiber: Fiber::new(stack),
             first: Cell::new(0),
@@ -169,12 +169,12 @@ impl Lane {
 
     /// Makes this the lane `abi.lane`, which has not begun, and those behind it up to `abi.end`. It stays where it is until
     /// [`Lane::reclaim`].
-    pub fn begin<'a>(self: Box<Self>, group: &Group, abi: CpuLane) -> &'a Lane {
+    pub fn begin<'a>(self: Box<Self>, workgroup: &Workgroup, abi: CpuLane) -> &'a Lane {
         let own = Box::into_raw(self);
         // SAFETY: the box's own pointer, which nobody else has.
         let lane = unsafe { &*own };
         lane.own.set(own);
-        lane.start(group, abi);
+        lane.start(workgroup, abi);
         lane
     }
 
@@ -196,9 +196,9 @@ impl Lane {
         Some(unsafe { Box::from_raw(self.own.get()) })
     }
 
-    fn start(&self, group: &Group, abi: CpuLane) {
+    fn start(&self, workgroup: &Workgroup, abi: CpuLane) {
         let first = abi.lane.load(Ordering::Relaxed);
-        self.group.set(group);
+        self.workgroup.set(workgroup);
         self.first.set(first);
         self.alone.set(NOT_ALONE);
         self.suspected.set(first);
@@ -222,7 +222,7 @@ impl Lane {
     }
 
     fn run_all(&self) -> Ending {
-        let run = self.group().run();
+        let run = self.workgroup().run();
         loop {
             // SAFETY: who launched the kernel vouches for its entry and its argument block; the block of the lane is valid
             // until its code has come to its end.
@@ -272,7 +272,7 @@ impl Lane {
     fn catch_up_to(&self, index: u32) {
         let first = self.first.replace(index);
         if first < index {
-            self.group().end_run(self.abi().wave, first, index);
+            self.workgroup().end_run(self.abi().wave, first, index);
         }
     }
 
@@ -293,9 +293,9 @@ impl Lane {
         unsafe { &*(*abi).executor.cast::<Lane>() }
     }
 
-    pub fn group(&self) -> &Group {
-        // SAFETY: set before the lane begins; the group lives until its lanes have ended.
-        unsafe { &*self.group.get() }
+    pub fn workgroup(&self) -> &Workgroup {
+        // SAFETY: set before the lane begins; the workgroup lives until its lanes have ended.
+        unsafe { &*self.workgroup.get() }
     }
 
     /// Index in the wave, and of the wave in the workgroup.
@@ -317,7 +317,7 @@ impl Lane {
 
     /// Returns whether the grace of the lane's launch is over.
     pub fn is_to_be_killed(&self) -> bool {
-        self.group().run().kill.load(Ordering::Relaxed)
+        self.workgroup().run().kill.load(Ordering::Relaxed)
     }
 
     /// Returns whether the lane is in an operation of the executor.
@@ -359,7 +359,7 @@ impl Lane {
             Whereabouts::Operation
         } else if patience && self.unwinds() {
             Whereabouts::Panic
-        } else if blocked || self.group().run().image.contains(address) && !shield::is_inside() {
+        } else if blocked || self.workgroup().run().image.contains(address) && !shield::is_inside() {
             Whereabouts::Open
         } else {
             Whereabouts::Foreign
@@ -396,7 +396,7 @@ impl Lane {
         if !self.away.load(Ordering::Relaxed) {
             self.separate();
             self.away.store(true, Ordering::Relaxed);
-            self.group().seat().lose(self);
+            self.workgroup().seat().lose(self);
         }
     }
 
@@ -425,7 +425,7 @@ impl Lane {
         if self.in_executor.load(Ordering::Relaxed) {
             return false;
         }
-        let seat = self.group().seat();
+        let seat = self.workgroup().seat();
         let is_away = self.away.load(Ordering::Relaxed);
         if !is_away && seat.suspect.load(Ordering::Relaxed) == seat.turns.load(Ordering::Relaxed) {
             let index = self.place().0;
@@ -480,21 +480,21 @@ impl Lane {
     /// # Safety
     /// LENT (see `lent`), until the lane has taken it back or has ended.
     pub unsafe fn lend(&self, start: usize, len: usize, access: Access) -> u64 {
-        if !self.group().seat().shared.lends.load(Ordering::Relaxed) {
+        if !self.workgroup().seat().shared.lends.load(Ordering::Relaxed) {
             return 0;
         }
         let Some(place) = self.lent.iter().find(|place| place.get() == 0) else { return 0 };
         // What it does not take back is taken back when the scheduler notes its end.
         self.separate();
         // SAFETY: the caller's promise.
-        place.set(unsafe { self.group().seat().shared.lent.lend(start, len, access) });
+        place.set(unsafe { self.workgroup().seat().shared.lent.lend(start, len, access) });
         place.get()
     }
 
     /// Takes back what the lane lends by this address.
     pub fn take_back(&self, address: u64) {
         if let Some(place) = self.lent.iter().find(|place| address != 0 && place.get() == address) {
-            self.group().seat().shared.lent.take_back(place.replace(0));
+            self.workgroup().seat().shared.lent.take_back(place.replace(0));
         }
     }
 

@@ -27,8 +27,6 @@ pub struct Launch {
     /// Called once, from an executor thread, when a lane's panic or fault ends the launch, before the other lanes
     /// have ended. Must be quick. A panic is caught and forgotten.
     pub on_failure: Arc<dyn Fn() + Send + Sync>,
-    /// The kernel's name, for messages.
-    pub kernel_name: String,
 }
 
 /// What a launch did that ended well.
@@ -40,8 +38,6 @@ pub struct LaunchReport {
     pub lanes: u64,
     /// Those of the lanes that ended early because they asked to.
     pub exited_lanes: u64,
-    /// From the launch until its last lane had ended.
-    pub duration_ns: u64,
 }
 
 /// Why a launch did not end well.
@@ -145,11 +141,6 @@ pub struct LaunchHandle {
 }
 
 impl LaunchHandle {
-    /// The kernel's name, as launched.
-    pub fn kernel_name(&self) -> &str {
-        &self.run.kernel_name
-    }
-
     /// Whether every lane has ended.
     pub fn is_done(&self) -> bool {
         self.run.is_done()
@@ -279,7 +270,6 @@ pub(crate) struct Run {
     pub grid: Grid,
     pub notify: Arc<dyn Fn() + Send + Sync>,
     pub on_failure: Arc<dyn Fn() + Send + Sync>,
-    pub kernel_name: String,
     /// The shared object of the kernel.
     pub image: Arc<ImageCode>,
     /// No more workgroups begin.
@@ -288,7 +278,6 @@ pub(crate) struct Run {
     pub cancelled: AtomicBool,
     /// The grace is over: lanes are ended by force.
     pub kill: AtomicBool,
-    started: Instant,
     outcome: Apart<Mutex<Outcome>>,
     done: Condvar,
 }
@@ -333,12 +322,10 @@ impl Run {
             grid,
             notify: launch.notify,
             on_failure: launch.on_failure,
-            kernel_name: launch.kernel_name,
             image,
             closed: false.into(),
             cancelled: false.into(),
             kill: false.into(),
-            started: Instant::now(),
             outcome: Apart(Mutex::new(Outcome {
                 keep_alive: Some(launch.keep_alive),
                 tally: Tally::default(),
@@ -351,7 +338,7 @@ impl Run {
         }
     }
 
-    /// The outcome so far. A panic of a callback or destructor leaves it whole, so poison says nothing.
+    /// The outcome so far.
     pub fn outcome(&self) -> MutexGuard<'_, Outcome> {
         self.outcome.0.lock()
     }
@@ -396,12 +383,7 @@ impl Run {
         let mut outcome = self.outcome();
         let Tally { workgroups, lanes, exited, panicked, .. } = outcome.tally;
         let result = match outcome.error.take() {
-            None => Ok(LaunchReport {
-                workgroups,
-                lanes,
-                exited_lanes: exited,
-                duration_ns: self.started.elapsed().as_nanos() as u64,
-            }),
+            None => Ok(LaunchReport { workgroups, lanes, exited_lanes: exited }),
             Some(LaunchError::Panicked { .. }) => Err(LaunchError::Panicked { lanes: panicked }),
             Some(error) => Err(error),
         };

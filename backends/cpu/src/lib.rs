@@ -32,7 +32,6 @@
 //!     keep_alive: Box::new(sum.clone()),
 //!     notify: Arc::new(|| ()),
 //!     on_failure: Arc::new(|| ()),
-//!     kernel_name: "add".into(),
 //! };
 //! // SAFETY: the kernel gets what it takes, which lives as long as the launch.
 //! let handle = unsafe { executor.launch(launch) }?;
@@ -50,7 +49,7 @@
 //! | `thread` | threads, which take seats |
 //! | `watch` | seats whose lane does not give way get another thread; turns of lanes that are away |
 //! | `hold` | what those wait for that it is not the turn of |
-//! | `group` | a resident workgroup: turns of its waves, the barrier, ended lanes |
+//! | `workgroup` | a resident workgroup: turns of its waves, the barrier, ended lanes |
 //! | `wave` | a wave: who is ready or blocked, converging and exchanging |
 //! | `lane` | a lane: how far it is, what it waits for, and which ones may begin in its place |
 //! | `fiber` | what lanes run on, one after the other |
@@ -113,7 +112,6 @@ mod config;
 mod device;
 mod executor;
 mod fiber;
-mod group;
 mod hold;
 mod identity;
 mod image;
@@ -134,6 +132,7 @@ mod thread;
 mod trap;
 mod watch;
 mod wave;
+mod workgroup;
 
 /// Holds the locks of the process that executors take, until what is returned is dropped: for the time in which `fork` makes a
 /// child, which finds them free then.

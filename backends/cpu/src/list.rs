@@ -18,7 +18,6 @@ pub(crate) struct Checked {
     entry: Entry,
     pub params: LaunchParams,
     arguments: Vec<u8>,
-    name: String,
 }
 
 impl Checked {
@@ -37,8 +36,8 @@ impl Checked {
         }
         // SAFETY: as many bytes as the struct has, which is made of numbers.
         let params = unsafe { params.as_ptr().cast::<LaunchParams>().read_unaligned() };
-        let (kernel, entry, name) = (dispatch.kernel.clone(), *entry, dispatch.name.to_owned());
-        Ok(Self { kernel, entry, params, arguments: arguments.to_vec(), name })
+        let (kernel, entry) = (dispatch.kernel.clone(), *entry);
+        Ok(Self { kernel, entry, params, arguments: arguments.to_vec() })
     }
 
     /// `list` says whether a kernel of the dispatch's list has failed.
@@ -48,7 +47,7 @@ impl Checked {
         hooks: &Arc<dyn Hooks>,
         list: Option<Arc<AtomicBool>>,
     ) -> (Operation, Arc<dyn Running>) {
-        let Self { kernel, entry, params, arguments, name } = self;
+        let Self { kernel, entry, params, arguments } = self;
         let (notified, failed) = (hooks.clone(), hooks.clone());
         let launch = Launch {
             entry,
@@ -57,7 +56,6 @@ impl Checked {
             keep_alive: Box::new(kernel),
             notify: Arc::new(move || notified.notify()),
             on_failure: Arc::new(move || failed.failed(token)),
-            kernel_name: name,
         };
         let running = Arc::new(CpuRunning::new(list));
         (Operation::Launch(Box::new(launch), running.clone()), running)

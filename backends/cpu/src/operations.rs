@@ -64,7 +64,7 @@ fn bit_of(lane: &Lane) -> u64 {
 /// After an operation that did not block: gives way now and then, so that a loop of such operations lets other
 /// lanes run and can be cancelled.
 fn charge(lane: &Lane) {
-    if !lane.group().seat().charge() {
+    if !lane.workgroup().seat().charge() {
         lane.suspend();
     }
 }
@@ -73,15 +73,15 @@ fn charge(lane: &Lane) {
 #[inline(always)]
 fn block(lane: &Lane, request: Request) {
     lane.request.set(request);
-    let (wave, bit) = lane.group().wave_of(lane);
+    let (wave, bit) = lane.workgroup().wave_of(lane);
     wave.block(bit, request);
     lane.suspend();
 }
 
 unsafe extern "C" fn converge(abi: *mut CpuLane, site: u64) -> u64 {
     let converge = |lane: &Lane| {
-        let (wave, bit) = lane.group().wave_of(lane);
-        if wave.live.get() == bit || lane.group().run().cancelled() {
+        let (wave, bit) = lane.workgroup().wave_of(lane);
+        if wave.live.get() == bit || lane.workgroup().run().cancelled() {
             charge(lane);
             return bit;
         }
@@ -113,8 +113,8 @@ unsafe extern "C" fn exchange(abi: *mut CpuLane, mask: u64, value: u64, gets: u3
 
 unsafe extern "C" fn barrier(abi: *mut CpuLane, site: u64, other: *mut OtherBarrier) {
     let barrier = |lane: &Lane| {
-        let group = lane.group();
-        if group.live.get() == 1 || group.run().cancelled() {
+        let workgroup = lane.workgroup();
+        if workgroup.live.get() == 1 || workgroup.run().cancelled() {
             charge(lane);
         } else {
             block(lane, Request::Barrier { site, other });
@@ -126,10 +126,10 @@ unsafe extern "C" fn barrier(abi: *mut CpuLane, site: u64, other: *mut OtherBarr
 
 unsafe extern "C" fn wait(abi: *mut CpuLane, poll: Poll, data: *mut c_void) {
     let wait = |lane: &Lane| {
-        let group = lane.group();
-        let seat = group.seat();
-        let (wave, bit) = group.wave_of(lane);
-        let polls = if group.draws_death(wave) {
+        let workgroup = lane.workgroup();
+        let seat = workgroup.seat();
+        let (wave, bit) = workgroup.wave_of(lane);
+        let polls = if workgroup.draws_death(wave) {
             0
         } else if wave.ready.get() != bit {
             1
@@ -156,11 +156,11 @@ unsafe extern "C" fn wait(abi: *mut CpuLane, poll: Poll, data: *mut c_void) {
 
 unsafe extern "C" fn pause(abi: *mut CpuLane) {
     let pause = |lane: &Lane| {
-        let group = lane.group();
-        if group.seat().live_lanes.load(Ordering::Relaxed) == 1 && group.seat().charge() {
+        let workgroup = lane.workgroup();
+        if workgroup.seat().live_lanes.load(Ordering::Relaxed) == 1 && workgroup.seat().charge() {
             return spin_loop();
         }
-        let (wave, bit) = group.wave_of(lane);
+        let (wave, bit) = workgroup.wave_of(lane);
         wave.paused.set(wave.paused.get() | bit);
         lane.suspend();
     };
@@ -170,14 +170,14 @@ unsafe extern "C" fn pause(abi: *mut CpuLane) {
 
 /// Notifies the host, on the thread's own stack.
 fn call_host(lane: &Lane) {
-    let notify = &*lane.group().run().notify;
+    let notify = &*lane.workgroup().run().notify;
     lane.on_thread_stack(|| quietly(notify));
 }
 
 unsafe extern "C" fn notify(abi: *mut CpuLane) {
     let notify = |lane: &Lane| {
-        let group = lane.group();
-        if !group.draws_loss(group.wave_of(lane).0) {
+        let workgroup = lane.workgroup();
+        if !workgroup.draws_loss(workgroup.wave_of(lane).0) {
             call_host(lane);
         }
         charge(lane);
@@ -205,7 +205,7 @@ unsafe extern "C" fn clock_ns(abi: *mut CpuLane) -> u64 {
 
 unsafe extern "C" fn sleep_until(abi: *mut CpuLane, deadline_ns: u64) {
     let sleep = |lane: &Lane| {
-        if now_ns() >= deadline_ns || lane.group().run().cancelled() {
+        if now_ns() >= deadline_ns || lane.workgroup().run().cancelled() {
             charge(lane);
         } else {
             block(lane, Request::Sleep { deadline_ns });

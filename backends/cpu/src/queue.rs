@@ -5,7 +5,7 @@ use crate::list::{Checked, CpuList};
 use crate::memory::{self, pointer};
 use crate::{Executor, Launch, LaunchError, LaunchHandle};
 use hostcall_abi::launch::{LaunchId, LaunchParams};
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use hostcall_seam::{
     BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure, DispatchOutcome,
     ListDispatch, Mark, Queue, Running,
@@ -25,7 +25,7 @@ pub(crate) enum Operation {
     Signal(u64),
     Mark(Arc<CpuMark>),
     /// Waits until another queue has completed this value.
-    Wait(Arc<Shared>, u64),
+    Wait(Arc<SharedQueue>, u64),
 }
 
 #[derive(Default)]
@@ -35,40 +35,35 @@ struct State {
     busy: bool,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct SharedQueue {
     executor: Arc<Executor>,
     state: Mutex<State>,
     completed: AtomicU64,
     /// Queues that go on when `completed` has come to this value.
-    dependents: Mutex<Vec<(u64, Arc<Shared>)>>,
+    dependents: Mutex<Vec<(u64, Arc<SharedQueue>)>>,
     progress: Arc<dyn Fn() + Send + Sync>,
 }
 
-pub(crate) struct CpuQueue(Arc<Shared>);
+pub(crate) struct CpuQueue(Arc<SharedQueue>);
 
 impl CpuQueue {
     pub fn new(executor: Arc<Executor>, progress: Arc<dyn Fn() + Send + Sync>) -> Self {
         let (state, completed, dependents) = Default::default();
-        Self(Arc::new(Shared { executor, state, completed, dependents, progress }))
+        Self(Arc::new(SharedQueue { executor, state, completed, dependents, progress }))
     }
 
     fn submit(&self, operations: impl IntoIterator<Item = Operation>) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.operations.extend(operations);
         if !state.busy {
             state.busy = true;
             drop(state);
-            Shared::work(self.0.clone());
+            SharedQueue::work(self.0.clone());
         }
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics halfway through a change.
-        self.state.lock()
-    }
-
+impl SharedQueue {
     /// Does the queue's operations until one takes longer or none is left. The caller has set `busy`.
     ///
     /// An operation may let another queue go on, whose operations may let a third, and so on: a thread that is at a
@@ -76,7 +71,7 @@ impl Shared {
     fn work(this: Arc<Self>) {
         thread_local! {
             /// Queues that go on when the thread has done what it is at; `None` while it is at nothing.
-            static NEXT: RefCell<Option<VecDeque<Arc<Shared>>>> = const { RefCell::new(None) };
+            static NEXT: RefCell<Option<VecDeque<Arc<SharedQueue>>>> = const { RefCell::new(None) };
         }
         let mut queue = Some(this);
         let begin = |next: &RefCell<Option<VecDeque<_>>>| match &mut *next.borrow_mut() {
@@ -106,12 +101,12 @@ impl Shared {
             self.completed.store(value, Ordering::Release);
             dependents.extract_if(.., |(wanted, _)| *wanted <= value).collect()
         };
-        ready.into_iter().for_each(|(_, queue)| Shared::work(queue));
+        ready.into_iter().for_each(|(_, queue)| SharedQueue::work(queue));
         (self.progress)();
     }
 
     /// Returns whether the queue has completed this value; otherwise `dependent` goes on when it has.
-    fn has_completed(&self, value: u64, dependent: &Arc<Shared>) -> bool {
+    fn has_completed(&self, value: u64, dependent: &Arc<SharedQueue>) -> bool {
         let mut dependents = self.dependents.lock();
         if self.completed.load(Ordering::Acquire) >= value {
             return true;
@@ -120,10 +115,10 @@ impl Shared {
         false
     }
 
-    /// Does the queue's operations, as [`Shared::work`] says.
+    /// Does the queue's operations, as [`SharedQueue::work`] says.
     fn work_off(self: &Arc<Self>) {
         loop {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let Some(operation) = state.operations.pop_front() else {
                 state.busy = false;
                 return;
@@ -158,7 +153,7 @@ impl Shared {
                                 };
                                 let failure = result.clone().err().map(failure);
                                 running.end(DispatchOutcome { failure, forced_lanes });
-                                Shared::work(next);
+                                SharedQueue::work(next);
                             });
                             return;
                         }
@@ -436,7 +431,6 @@ mod tests {
                 keep_alive: Box::new(()),
                 notify: Arc::new(|| ()),
                 on_failure: Arc::new(|| ()),
-                kernel_name: "spin".into(),
             };
             let (running, queue) =
                 (Arc::new(CpuRunning::new(None)), CpuQueue::new(executor.clone(), Arc::new(|| {})));

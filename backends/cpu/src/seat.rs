@@ -1,12 +1,12 @@
 //! A seat: a share of the resident workgroups, which one thread at a time works on.
 
 use crate::executor::{Admitted, Retired, Shared};
-use crate::group::Group;
 use crate::lane::{Ending, Lane};
 use crate::launch::SeatRun;
 use crate::operations;
 use crate::stack::LaneStack;
 use crate::thread::ThreadState;
+use crate::workgroup::Workgroup;
 use hostcall_locks::Mutex;
 use std::cell::{Cell, RefCell};
 use std::hint::spin_loop;
@@ -91,7 +91,7 @@ pub(crate) struct Seat {
     pub paused: Cell<bool>,
     /// The earliest deadline of lanes that sleep, as found in this round; `u64::MAX` without any.
     wake_at_ns: Cell<u64>,
-    groups: RefCell<Vec<Rc<Group>>>,
+    workgroups: RefCell<Vec<Rc<Workgroup>>>,
     /// Workgroups that are resident here, but have not begun.
     admitted: RefCell<Option<Admitted>>,
     /// How many workgroups the seat asks for at a time, and when it last got some, in ns.
@@ -137,7 +137,7 @@ impl Seat {
             progress: Cell::new(false),
             paused: Cell::new(false),
             wake_at_ns: Cell::new(u64::MAX),
-            groups: RefCell::default(),
+            workgroups: RefCell::default(),
             admitted: RefCell::default(),
             batch: Cell::new(1),
             got_at_ns: Cell::new(0),
@@ -161,9 +161,6 @@ impl Seat {
     }
 
     /// Gives lanes what they can begin on: what those before have left, if there are such.
-    ///
-    /// # Errors
-    /// The system has no memory for a stack.
     pub fn lane(&self) -> io::Result<Box<Lane>> {
         let mut ended = self.ended.borrow_mut();
         if ended.is_empty() {
@@ -226,25 +223,25 @@ impl Seat {
             if hungry || (shared.unstarted.load(Ordering::Relaxed) > 0 && idle.rounds.is_multiple_of(16)) {
                 hungry = self.admit(idle.long || refusals > MOST_REFUSALS);
                 refusals = if hungry { 0 } else { refusals + 1 };
-                if !hungry && self.groups.borrow().is_empty() && shared.queue().shutdown {
+                if !hungry && self.workgroups.borrow().is_empty() && shared.queue().shutdown {
                     return Left::Closed;
                 }
             }
-            let before = self.groups.borrow().len();
+            let before = self.workgroups.borrow().len();
             for index in 0..before {
-                let group = Rc::as_ptr(&self.groups.borrow()[index]);
+                let workgroup = Rc::as_ptr(&self.workgroups.borrow()[index]);
                 // SAFETY: SEAT; only `retire` below takes workgroups out, once their lanes have all ended. While a
                 // lane has this thread away from the seat, that lane has not.
-                let group = unsafe { &*group };
-                running.enter(group.run().id);
-                if let Some(returned) = group.turn() {
+                let workgroup = unsafe { &*workgroup };
+                running.enter(workgroup.run().id);
+                if let Some(returned) = workgroup.turn() {
                     running.enter(0);
                     self.come_back(returned);
                     return Left::Lost;
                 }
             }
             self.retire();
-            hungry |= self.groups.borrow().len() < before;
+            hungry |= self.workgroups.borrow().len() < before;
 
             if hungry || self.progress.get() {
                 idle = Idle::default();
@@ -259,11 +256,11 @@ impl Seat {
 
     /// How long the thread may sleep that would do so for `sleep`; `None` without end.
     fn limit(&self, sleep: Duration) -> Option<Duration> {
-        let groups = self.groups.borrow();
-        let ending = groups.iter().any(|group| group.run().cancelled());
+        let workgroups = self.workgroups.borrow();
+        let ending = workgroups.iter().any(|workgroup| workgroup.run().cancelled());
         let longest = if ending { LONGEST_SLEEP_AT_END } else { LONGEST_SLEEP };
         let sleepers = Duration::from_nanos(self.wake_at_ns.get().saturating_sub(operations::now_ns()));
-        (!groups.is_empty()).then_some(sleep.min(longest).min(sleepers))
+        (!workgroups.is_empty()).then_some(sleep.min(longest).min(sleepers))
     }
 
     /// Notes that a lane sleeps until then.
@@ -294,8 +291,8 @@ impl Seat {
         let (number, run) = (next.numbers.start, Rc::clone(&next.run));
         next.numbers.start += 1;
         let rest = next.slots.len() - run.grid.waves as usize;
-        let group = Group::new(self, run, number, next.slots.drain(rest..));
-        self.groups.borrow_mut().push(group);
+        let workgroup = Workgroup::new(self, run, number, next.slots.drain(rest..));
+        self.workgroups.borrow_mut().push(workgroup);
         if next.numbers.is_empty() {
             *admitted = None;
         }
@@ -318,16 +315,16 @@ impl Seat {
     /// all of a launch have begun that the seat has.
     fn retire(&self) {
         let mut retired = self.retired.borrow_mut();
-        self.groups.borrow_mut().retain(|group| {
-            if !group.is_over() {
+        self.workgroups.borrow_mut().retain(|workgroup| {
+            if !workgroup.is_over() {
                 return true;
             }
-            if let Some(others) = retired.take_if(|retired| !Rc::ptr_eq(&retired.run, group.run())) {
+            if let Some(others) = retired.take_if(|retired| !Rc::ptr_eq(&retired.run, workgroup.run())) {
                 self.shared.retire(self.index, others);
             }
-            group.retire(retired.get_or_insert_with(|| Retired::of(group.run())));
-            if group.is_kept() {
-                std::mem::forget(Rc::clone(group));
+            workgroup.retire(retired.get_or_insert_with(|| Retired::of(workgroup.run())));
+            if workgroup.is_kept() {
+                std::mem::forget(Rc::clone(workgroup));
             }
             false
         });
@@ -344,7 +341,7 @@ impl Seat {
         let lane = self.departed.swap(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: SEAT; the lane has not ended, since only this seat's thread, by `take_returned`, notes its end.
         let Some(lane) = (unsafe { lane.as_ref() }) else { return };
-        lane.group().depart(lane);
+        lane.workgroup().depart(lane);
         Seat::count(&self.away_lanes, 1);
         // The last thread did not come out of the lane.
         self.next_turn();
@@ -362,7 +359,7 @@ impl Seat {
         for Returned { lane, ending } in returned {
             // SAFETY: SEAT; a lane that was away lives until this seat's thread notes its end.
             let lane = unsafe { &*lane };
-            lane.group().take_back(lane, ending);
+            lane.workgroup().take_back(lane, ending);
             Seat::count(&self.away_lanes, -1);
         }
     }

@@ -56,9 +56,6 @@ impl ThreadState {
 }
 
 /// Starts a thread that takes seats.
-///
-/// # Errors
-/// The system has no thread.
 pub(crate) fn hire(shared: &Arc<Shared>, queue: &mut Queue) -> io::Result<()> {
     queue.hired += 1;
     let name = format!("softdev-{}", queue.hired - 1);

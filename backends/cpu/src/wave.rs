@@ -1,7 +1,7 @@
 use crate::config::Draws;
-use crate::group::Lanes;
 use crate::lane::Request;
 use crate::operations;
+use crate::workgroup::Lanes;
 use hostcall_abi::cpu::{GETS_BALLOT, GETS_MATCH};
 use std::cell::Cell;
 

@@ -142,9 +142,6 @@ impl Decide {
     }
 
     /// Loads the kernel. `None` when the driver has no conditional nodes. May wait for the kernels that run.
-    ///
-    /// # Errors
-    /// What the driver says, and its compiler.
     pub fn load(gpu: &Arc<Gpu>) -> Result<Option<Self>, Error> {
         if !Self::is_possible() {
             return Ok(None);
@@ -155,9 +152,6 @@ impl Decide {
     }
 
     /// Makes a list of bodies. The driver copies the arguments. May wait for the kernels that run.
-    ///
-    /// # Errors
-    /// As for [`Gpu::list`].
     ///
     /// # Safety
     /// As for [`Gpu::list`]. The list's words lie where it says whenever it is launched, and nobody else writes those behind the

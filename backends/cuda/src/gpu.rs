@@ -7,7 +7,7 @@ use crate::memory::{UnusedBlocks, Zeros};
 use crate::queue::Progress;
 use crate::quiet::when_quiet;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
@@ -109,7 +109,7 @@ pub struct Gpu {
     /// Events that nobody waits for any more.
     events: Mutex<Vec<Event>>,
     /// How far queues have come.
-    words: Mutex<Progress>,
+    pub(crate) words: Mutex<Progress>,
     /// What memory is cleared with beside kernels, once that was needed.
     pub(crate) zeros: Mutex<Option<Zeros>>,
     /// Pinned blocks that nobody uses.
@@ -286,36 +286,24 @@ impl Gpu {
         self.run(doing, || unsafe { sys::cuStreamSynchronize(self.copies()) })
     }
 
-    pub(crate) fn words(&self) -> MutexGuard<'_, Progress> {
-        self.words.lock()
-    }
-
     /// Says whether kernels' code can be loaded before their first launch.
     pub(crate) fn loads_functions(&self) -> bool {
         self.loads_functions
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Stream>> {
-        self.idle.lock()
-    }
-
     /// A stream on which nothing runs.
     pub(crate) fn take_stream(&self) -> Result<Stream, Error> {
-        let idle = self.idle().pop();
+        let idle = self.idle.lock().pop();
         idle.map_or_else(|| self.new_stream(), Ok)
     }
 
     pub(crate) fn give_back_stream(&self, stream: Stream) {
-        self.idle().push(stream);
-    }
-
-    fn events(&self) -> MutexGuard<'_, Vec<Event>> {
-        self.events.lock()
+        self.idle.lock().push(stream);
     }
 
     /// Takes an event without a time, which may have been recorded before.
     pub(crate) fn take_event(&self) -> Result<Event, Error> {
-        if let Some(event) = self.events().pop() {
+        if let Some(event) = self.events.lock().pop() {
             return Ok(event);
         }
         let mut event = std::ptr::null_mut();
@@ -327,7 +315,7 @@ impl Gpu {
 
     /// Takes events back. What waits for one already goes on when it was to.
     pub(crate) fn give_back_events(&self, events: impl IntoIterator<Item = Event>) {
-        self.events().extend(events);
+        self.events.lock().extend(events);
     }
 }
 
@@ -369,19 +357,19 @@ impl Drop for Inside {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        let streams = std::mem::take(&mut *self.idle());
+        let streams = std::mem::take(&mut *self.idle.lock());
         for stream in streams.into_iter().chain(self.copies.get().copied()).chain(self.lane_copies.streams())
         {
             // SAFETY: LOADED; every user of the stream held the GPU, so that nobody is left.
             self.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
         }
-        for event in std::mem::take(&mut *self.events()) {
+        for event in std::mem::take(&mut *self.events.lock()) {
             // SAFETY: LOADED; made by `take_event`, and nobody is left who records it.
             self.release(|| unsafe { sys::cuEventDestroy_v2(event.0) });
         }
         let zeros = self.zeros.get_mut().take();
         let mut pinned: Vec<_> =
-            self.words().take_slabs().into_iter().map(|slab| Handle(slab.as_ptr())).collect();
+            self.words.lock().take_slabs().into_iter().map(|slab| Handle(slab.as_ptr())).collect();
         pinned.extend(zeros.map(|Zeros(start)| Handle(start.as_ptr())));
         // After a fault there is nothing left to free.
         if !self.has_failed() && !pinned.is_empty() {

@@ -4,7 +4,7 @@
 use crate::gpu::Stream;
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use std::ffi::c_void;
 use std::hint::spin_loop;
 use std::ptr::NonNull;
@@ -100,9 +100,6 @@ pub(crate) struct LaneCopies {
 impl LaneCopies {
     /// Copies, and waits for it.
     ///
-    /// # Errors
-    /// When a kernel failed before, or the driver does not know the address.
-    ///
     /// # Safety
     /// `bytes` bytes lie at `host`, which nobody else uses meanwhile, but to read them in a copy to the GPU.
     pub unsafe fn run(&self, gpu: &Gpu, way: Way, host: NonNull<c_void>, bytes: usize) -> Result<(), Error> {
@@ -136,10 +133,6 @@ struct State {
 }
 
 impl Copies {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Has the copy made in a batch, by this thread or another one. `make` makes those of a batch.
     fn ask(
         &self,
@@ -150,7 +143,7 @@ impl Copies {
     ) -> Result<(), Error> {
         let (state, error) = (AtomicU8::new(WAITS), Mutex::default());
         let waits = Arc::new(Waits { thread: thread::current(), state, error });
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.waiting.push(Asked { way, host, bytes, waits: waits.clone() });
         let leads = !std::mem::replace(&mut state.is_led, true);
         drop(state);
@@ -164,7 +157,7 @@ impl Copies {
     /// Makes the copies that wait, and those that come meanwhile.
     fn lead(&self, make: impl Fn(&[Asked])) {
         for _ in 0..ROUNDS {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let batch = std::mem::take(&mut state.waiting);
             if batch.is_empty() {
                 state.is_led = false;
@@ -174,7 +167,7 @@ impl Copies {
             make(&batch);
             batch.iter().for_each(|asked| asked.waits.tell(IS_OVER));
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match state.waiting.first() {
             Some(next) => next.waits.tell(LEADS),
             None => state.is_led = false,
@@ -239,6 +232,6 @@ mod tests {
             }
         });
         assert_eq!(made.into_inner(), 8 * 500);
-        assert!(!copies.state().is_led);
+        assert!(!copies.state.lock().is_led);
     }
 }

@@ -147,9 +147,6 @@ pub(crate) fn doing() -> String {
 
 impl<'a> Building<'a> {
     /// Makes a graph without nodes.
-    ///
-    /// # Errors
-    /// When the driver refuses it.
     pub fn new(gpu: &'a Arc<Gpu>) -> Result<Self, Error> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: LOADED; the result lives through the call.
@@ -233,9 +230,6 @@ impl<'a> Building<'a> {
     }
 
     /// Makes a list of the nodes.
-    ///
-    /// # Errors
-    /// When there is no memory for it.
     pub fn list(mut self) -> Result<List, Error> {
         let mut made = std::ptr::null_mut();
         // SAFETY: LOADED, with the graph of `new`; the result lives through the call.
@@ -247,9 +241,6 @@ impl<'a> Building<'a> {
 
 impl Gpu {
     /// Allocates `bytes` bytes for the words of a list. May wait for the kernels that run.
-    ///
-    /// # Errors
-    /// When there is no room.
     pub(crate) fn list_words(self: &Arc<Self>, bytes: usize) -> Result<ListWords, Error> {
         let mut address = 0;
         let doing = || "allocating the words of a list of kernels".to_string();
@@ -323,9 +314,6 @@ fn write(address: u64, value64: u64) -> sys::CUstreamBatchMemOpParams {
 
 impl Queue {
     /// Writes the first two words of a list, then launches its kernels, one after the other.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
     ///
     /// # Safety
     /// As for [`Queue::launch`] of each of them. `words` is the address of [`ListWords`], of which nobody but kernels of the list

@@ -8,7 +8,6 @@ use crate::lent::Way;
 use crate::quiet::{if_quiet, when_quiet};
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
-use hostcall_locks::MutexGuard;
 use hostcall_seam::{DeviceAddress, Memory, Pinned};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -277,7 +276,7 @@ impl Gpu {
         let doing = || format!("pinning {bytes} bytes of the host's memory");
         let block_bytes = bytes.max(1);
         // After a fault none is given out: work that was given up may access it.
-        let unused = if self.has_failed() { None } else { self.unused_blocks().take(block_bytes) };
+        let unused = if self.has_failed() { None } else { self.unused_blocks.lock().take(block_bytes) };
         let (start, block_bytes) = match unused {
             Some((start, block_bytes)) => {
                 // SAFETY: UNUSED; the block is at least so long.
@@ -291,13 +290,9 @@ impl Gpu {
 }
 
 impl Gpu {
-    fn unused_blocks(&self) -> MutexGuard<'_, UnusedBlocks> {
-        self.unused_blocks.lock()
-    }
-
     /// Frees the blocks that nobody uses. No kernel runs.
     fn free_unused_blocks(&self) {
-        let mut unused = self.unused_blocks();
+        let mut unused = self.unused_blocks.lock();
         unused.is_noted = false;
         for start in std::mem::take(&mut unused.by_bytes).into_values().flatten() {
             // SAFETY: LOADED, UNUSED; `pin` allocated it, and it is freed once.
@@ -357,7 +352,7 @@ unsafe impl Pinned for PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        let mut unused = self.gpu.unused_blocks();
+        let mut unused = self.gpu.unused_blocks.lock();
         unused.by_bytes.entry(self.block_bytes).or_default().push(self.start);
         let is_noted = std::mem::replace(&mut unused.is_noted, true);
         drop(unused);

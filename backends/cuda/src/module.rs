@@ -208,9 +208,6 @@ impl Loaded {
     }
 
     /// Bytes of stack of the deepest kernel whose calls the linker could count; 0 for a driver that does not list kernels.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
     pub fn stack_bytes(&self) -> Result<u32, Error> {
         let (mut most, stack) = (0, CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
         for function in self.kernels()? {
@@ -256,9 +253,6 @@ unsafe impl hostcall_seam::Module for Module {
 
 impl Module {
     /// Returns the kernel `name`, ready to be launched, or `None` when there is none.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
     pub(crate) fn function(&self, name: &str) -> Result<Option<Function>, Error> {
         let Loaded { gpu, handle: module } = &*self.0;
         let (symbol, mut handle) = (c_name(name)?, std::ptr::null_mut());
@@ -337,9 +331,6 @@ impl Function {
 
     /// Blocks of so many lanes, each with so many bytes of dynamic shared memory, that the GPU runs at once; 0 when it runs
     /// none.
-    ///
-    /// # Errors
-    /// When a kernel failed before.
     pub fn resident_blocks(&self, lanes: u32, shared_bytes: u32) -> Result<u32, Error> {
         let mut blocks = 0;
         let doing = || "counting a kernel's blocks".to_string();

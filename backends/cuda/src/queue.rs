@@ -16,7 +16,7 @@ use crate::module::Function;
 use crate::quiet::Busy;
 use crate::{Error, Gpu};
 use cudarc::driver::sys::{self, CUresult};
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use hostcall_seam::{BackendError, DeviceAddress, Dispatch, ListDispatch, Mark, Queue as _, Running};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -118,7 +118,7 @@ impl Gpu {
     /// # Errors
     /// When there is no pinned memory left.
     pub fn queue(self: &Arc<Self>) -> Result<Queue, Error> {
-        let word = self.words().take(self)?;
+        let word = self.words.lock().take(self)?;
         Ok(Queue {
             gpu: self.clone(),
             stream: OnceLock::new(),
@@ -138,14 +138,6 @@ impl Queue {
     fn word(&self) -> &AtomicU64 {
         // SAFETY: WORDS; the GPU writes it by whole 8-byte stores.
         unsafe { self.word.as_ref() }
-    }
-
-    fn running(&self) -> MutexGuard<'_, Work> {
-        self.running.lock()
-    }
-
-    fn events(&self) -> MutexGuard<'_, Events> {
-        self.events.lock()
     }
 
     fn stream(&self) -> Result<sys::CUstream, Error> {
@@ -169,7 +161,7 @@ impl Queue {
         operation: impl FnOnce(sys::CUstream) -> CUresult,
     ) -> Result<(), Error> {
         let stream = self.stream()?;
-        let mut running = self.running();
+        let mut running = self.running.lock();
         running.busy.get_or_insert_with(Busy::new);
         self.is_busy.store(true, Ordering::Relaxed);
         self.dirty.store(true, Ordering::Relaxed);
@@ -209,7 +201,7 @@ impl Queue {
 
     /// Asks the driver for the events of values that are not known to be reached, in their order.
     fn look(&self) {
-        let mut events = self.events();
+        let mut events = self.events.lock();
         let mut known = self.known.load(Ordering::Acquire).max(self.word().load(Ordering::Acquire));
         while let Some((value, event)) = events.signalled.front() {
             if *value > known {
@@ -236,7 +228,7 @@ impl Queue {
     /// Returns whether it will.
     fn tell(&self, value: u64) -> bool {
         let Some(stream) = self.stream.get() else { return false };
-        let mut running = self.running();
+        let mut running = self.running.lock();
         let is_last = self.signalled.load(Ordering::Relaxed) == value && !self.dirty.load(Ordering::Relaxed);
         if !is_last || running.busy.is_none() {
             return false;
@@ -270,13 +262,13 @@ impl Queue {
 
     /// Notes that nothing runs any more, if that is so.
     fn note_idle(&self) {
-        let mut running = self.running();
+        let mut running = self.running.lock();
         let signalled = self.signalled.load(Ordering::Relaxed);
         let known = self.known.load(Ordering::Acquire);
         if !self.dirty.load(Ordering::Relaxed) && known == signalled && self.has_written() {
             self.is_busy.store(false, Ordering::Relaxed);
             let ended = running.busy.take();
-            let mut events = self.events();
+            let mut events = self.events.lock();
             let Events { signalled, spare } = &mut *events;
             spare.extend(signalled.drain(..).map(|(_, event)| event));
             drop(events);
@@ -379,8 +371,8 @@ unsafe impl hostcall_seam::Queue for Queue {
     /// The GPU is given up when the driver goes on refusing for a second.
     fn signal(&self, value: u64) -> Result<(), BackendError> {
         // Under the lock, so that the last signal is the one that covers everything.
-        let mut running = self.running();
-        let mut events = self.events();
+        let mut running = self.running.lock();
+        let mut events = self.events.lock();
         running.busy.get_or_insert_with(Busy::new);
         self.is_busy.store(true, Ordering::Relaxed);
         let recorded = self.record(&mut events, value);
@@ -463,7 +455,7 @@ unsafe impl hostcall_seam::Queue for Queue {
         let wait = |stream| {
             // Under the lock: the event is the signal's until it is taken off the list, once that is reached. Not a later one:
             // what lies between the two may never end.
-            let events = other.events();
+            let events = other.events.lock();
             match events.signalled.iter().find(|(signalled, _)| *signalled == value) {
                 // SAFETY: LOADED, with an event and a stream of this GPU.
                 Some((_, event)) => unsafe { sys::cuStreamWaitEvent(stream, event.0, 0) },
@@ -479,10 +471,10 @@ impl Drop for Queue {
         self.look();
         self.completed();
         let is_running = self.is_busy.load(Ordering::Relaxed);
-        let Events { signalled, spare } = std::mem::take(&mut *self.events());
+        let Events { signalled, spare } = std::mem::take(&mut *self.events.lock());
         self.gpu.give_back_events(signalled.into_iter().map(|(_, event)| event).chain(spare));
         let Some(stream) = self.stream.take() else {
-            self.gpu.words().free.push(self.word);
+            self.gpu.words.lock().free.push(self.word);
             return;
         };
         if is_running {
@@ -492,11 +484,11 @@ impl Drop for Queue {
             // Nobody learns when that is, so that kernels count as running from now on: else what is freed
             // next would wait for them. After a fault none runs.
             if !self.gpu.has_failed() {
-                std::mem::forget(self.running().busy.take());
+                std::mem::forget(self.running.lock().busy.take());
             }
         } else {
             self.word().store(0, Ordering::Relaxed);
-            self.gpu.words().free.push(self.word);
+            self.gpu.words.lock().free.push(self.word);
             self.gpu.give_back_stream(stream);
         }
     }

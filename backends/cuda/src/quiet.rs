@@ -1,7 +1,7 @@
 //! The driver frees pinned memory and modules only after every kernel has ended. A kernel may wait for the
 //! very thread that frees, so such things are kept until no kernel of this process runs.
 
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use std::any::Any;
 
 /// Something that the driver frees only after all kernels. What it returns is dropped after the lock.
@@ -14,14 +14,10 @@ struct State {
 
 static STATE: Mutex<State> = Mutex::new(State { running: 0, later: Vec::new() });
 
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock()
-}
-
 /// Frees now when no kernel runs, and else when the last has ended. No kernel starts meanwhile. What `release` returns is dropped
 /// afterwards: it may be of the kind that is freed this way too.
 pub(crate) fn when_quiet<T: Send + 'static>(release: impl FnOnce() -> T + Send + 'static) {
-    let mut state = state();
+    let mut state = STATE.lock();
     if state.running == 0 {
         let rest = release();
         drop(state);
@@ -33,7 +29,7 @@ pub(crate) fn when_quiet<T: Send + 'static>(release: impl FnOnce() -> T + Send +
 
 /// Does something if no kernel runs, and lets none start meanwhile.
 pub(crate) fn if_quiet<R>(body: impl FnOnce() -> R) -> Option<R> {
-    let state = state();
+    let state = STATE.lock();
     (state.running == 0).then(body)
 }
 
@@ -42,14 +38,14 @@ pub(crate) struct Busy(());
 
 impl Busy {
     pub fn new() -> Self {
-        state().running += 1;
+        STATE.lock().running += 1;
         Self(())
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let mut state = state();
+        let mut state = STATE.lock();
         state.running -= 1;
         if state.running == 0 {
             let later = std::mem::take(&mut state.later);

@@ -52,30 +52,3 @@ const _: () = assert!(CONTEXT_BYTES == 64);
 
 /// Where [`ContextParams::launch`] lies, in bytes.
 pub const LAUNCH_AT: usize = core::mem::offset_of!(ContextParams, launch);
-
-impl ContextParams {
-    /// The context as it lies in memory of a device: little-endian.
-    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    pub fn to_bytes(&self) -> [u8; CONTEXT_BYTES] {
-        let Self { magic, major, minor, region, homes, home_slots, lanes, launch, reserved, channel, wake } =
-            *self;
-        let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let version = u32::from(major) | u32::from(minor) << 16;
-        let [wake, argument] = wake;
-        let words = [
-            halves(magic, version),
-            region,
-            homes,
-            halves(home_slots, lanes),
-            halves(launch.to_bits(), reserved),
-            channel,
-            wake,
-            argument,
-        ];
-        let mut bytes = [0; CONTEXT_BYTES];
-        for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-            *to = word.to_le_bytes();
-        }
-        bytes
-    }
-}

@@ -233,31 +233,6 @@ const _: () = assert!(CHANNEL_PARAMS_BYTES.is_multiple_of(align_of::<crate::layo
 
 const _: () = assert!(size_of::<Sizes>() == size_of::<Layout>() + size_of::<Places>());
 
-impl ChannelParams {
-    /// The parameters as they lie in memory of a device: little-endian, with zeros behind the last field.
-    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    pub fn to_bytes(&self) -> [u8; CHANNEL_PARAMS_BYTES] {
-        let Self { abi_version, epoch, region, homes, extra_states, extras, areas, sizes, trace } = *self;
-        let Sizes { layout, places } = sizes;
-        let mut bytes = [0; CHANNEL_PARAMS_BYTES];
-        let mut words = bytes.as_chunks_mut::<4>().0.iter_mut();
-        let mut put = |word: u32| *words.next().expect("as many words as fields") = word.to_le_bytes();
-        [abi_version, epoch].into_iter().for_each(&mut put);
-        for word in [region, homes, extra_states, extras, areas] {
-            put(word as u32);
-            put((word >> 32) as u32);
-        }
-        layout.to_words().into_iter().chain(places.to_words()).for_each(&mut put);
-        let RawParams { states, ring, shared, data, free, layout } = trace;
-        for word in [states, ring, shared, data, free] {
-            put(word as u32);
-            put((word >> 32) as u32);
-        }
-        layout.to_words().into_iter().for_each(&mut put);
-        bytes
-    }
-}
-
 /// Bytes of a wave's record on NVIDIA, with the launch's parameters.
 pub const SHARED_RECORD_BYTES: usize = WAVE_RECORD_BYTES + LAUNCH_PARAMS_KEPT;
 

@@ -249,14 +249,6 @@ impl Layout {
         }
     }
 
-    /// The fields in their order.
-    pub const fn to_words(&self) -> [u32; 9] {
-        let Self { home_slots, extra_slots, lanes, area_bytes, large_areas, large_area_bytes, ring_entries } =
-            *self;
-        let RingEntries { first, early, other } = ring_entries;
-        [home_slots, extra_slots, lanes, area_bytes, large_areas, large_area_bytes, first, early, other]
-    }
-
     /// Lines of [`LINE_WORDS`] doorbells.
     #[inline(always)]
     pub const fn doorbell_lines(&self) -> usize {

@@ -2,9 +2,9 @@
 //! that cross the link, the layout of shared memory, launch parameters, and the schema hashes by which a
 //! call's types are compared.
 //!
-//! The crate is pure data and arithmetic: it touches no memory and has no `unsafe`. Whatever changes a
-//! format, a layout or a parameter here changes [`ABI_VERSION`], which host and image compare. A word that a
-//! device wrote is read by a function that says `None` to what cannot be.
+//! The crate is pure data and arithmetic: it touches no memory, and has `unsafe` only where a struct is read as
+//! its bytes ([`bytes`]). Whatever changes a format, a layout or a parameter here changes [`ABI_VERSION`], which
+//! host and image compare. A word that a device wrote is read by a function that says `None` to what cannot be.
 //!
 //! Begin at [`word`], whose page follows one call word by word, then [`layout`] (where everything lies) and
 //! [`launch`] (what a kernel is started with).
@@ -32,6 +32,7 @@
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 
+pub mod bytes;
 pub mod context;
 pub mod cpu;
 pub mod io;

@@ -41,9 +41,9 @@ pub const MOST_RAW_PAGE_BYTES: u32 = 1 << 24;
 #[repr(C)]
 pub struct RawLayout {
     /// Logarithm of the number of pages.
-    pages_log2: u32,
+    pub(crate) pages_log2: u32,
     /// Logarithm of a page's bytes.
-    page_bytes_log2: u32,
+    pub(crate) page_bytes_log2: u32,
 }
 
 impl RawLayout {
@@ -62,11 +62,6 @@ impl RawLayout {
             return None;
         }
         Some(Self { pages_log2: pages.ilog2(), page_bytes_log2: page_bytes.ilog2() })
-    }
-
-    /// The layout as it lies in memory.
-    pub const fn to_words(self) -> [u32; 2] {
-        [self.pages_log2, self.page_bytes_log2]
     }
 
     /// Pages of the channel.
@@ -423,7 +418,6 @@ const fn pair(low: u32, high: u32) -> u64 {
 impl ForeignRawParams {
     /// The parameters as they lie in memory.
     pub const fn to_words(&self) -> [u64; FOREIGN_RAW_BYTES / 8] {
-        let [pages, page_bytes] = self.layout.to_words();
         [
             self.shared,
             self.data,
@@ -431,7 +425,7 @@ impl ForeignRawParams {
             self.dropped,
             self.stop_at,
             self.sequence,
-            pair(pages, page_bytes),
+            pair(self.layout.pages_log2, self.layout.page_bytes_log2),
             pair(self.launch.to_bits(), self.slot),
             pair(self.waits, self.reserved),
         ]

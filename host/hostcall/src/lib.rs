@@ -114,9 +114,8 @@ pub mod server {
     pub use hostcall_abi::launch::LaunchId;
     pub use hostcall_server::{
         CancelReason, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, Handler,
-        HandlerPanic, LaunchRecord, LaunchReport, Launches, OpenCalls, ReadyPosts, RegisterError,
-        Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor,
-        WavePlace,
+        HandlerPanic, LaunchRecord, Launches, OpenCalls, ReadyPosts, RegisterError, Registration, Server,
+        ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor, WavePlace,
     };
 }
 

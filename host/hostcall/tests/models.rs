@@ -4,14 +4,14 @@
 //! `cargo test -p hostcall --release --test models`
 #![allow(dead_code, reason = "the models use a part of what the host does")]
 
-use functions::{Function, Functions};
+use functions::{Function, HostFunctions, RETRY_AFTER};
 use hostcall::device::seam::{BackendError, Queue};
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 use primitive::{Mutex, Ordering};
 use sleep::Sleep;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uses::{Access, Order, Point, Request, Timeline, Uses};
 
 #[path = "../src/device/reaper/functions.rs"]
@@ -23,7 +23,52 @@ mod uses;
 
 mod primitive {
     pub use loom::sync::atomic::{AtomicBool, Ordering};
-    pub use loom::sync::{Condvar, Mutex, MutexGuard};
+    use loom::sync::{self, MutexGuard};
+    use std::time::Duration;
+
+    /// With the faces of hostcall's locks.
+    #[derive(Default)]
+    pub struct Mutex<T>(sync::Mutex<T>);
+
+    #[derive(Default)]
+    pub struct Condvar(sync::Condvar);
+
+    impl<T> Mutex<T> {
+        pub fn new(value: T) -> Self {
+            Self(sync::Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    impl Condvar {
+        pub fn new() -> Self {
+            Self::default()
+        }
+
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+
+        pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(guard).unwrap()
+        }
+
+        pub fn wait_timeout<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            limit: Duration,
+        ) -> (MutexGuard<'a, T>, bool) {
+            let (guard, result) = self.0.wait_timeout(guard, limit).unwrap();
+            (guard, result.timed_out())
+        }
+    }
 }
 
 fn model(run: impl Fn() + Sync + Send + 'static) {
@@ -41,14 +86,14 @@ fn a_reaper_finds_what_is_submitted() {
         let submitters = [0, 1].map(|stream| {
             let (sleep, streams) = (sleep.clone(), streams.clone());
             thread::spawn(move || {
-                *streams[stream].lock().unwrap() += 1;
+                *streams[stream].lock() += 1;
                 sleep.note_work(stream == 1);
             })
         });
         let mut found = 0;
         while found < 2 {
             sleep.begin_look(true);
-            found += streams.iter().map(|stream| std::mem::take(&mut *stream.lock().unwrap())).sum::<u32>();
+            found += streams.iter().map(|stream| std::mem::take(&mut *stream.lock())).sum::<u32>();
             if found < 2 {
                 sleep.sleep(None);
             }
@@ -65,12 +110,12 @@ fn a_wake_ends_every_sleep() {
             let (sleep, is_limited) = (Arc::new(Sleep::default()), Arc::new(Mutex::new(false)));
             let of_waker = (sleep.clone(), is_limited.clone());
             let waker = thread::spawn(move || {
-                *of_waker.1.lock().unwrap() = true;
+                *of_waker.1.lock() = true;
                 of_waker.0.wake();
             });
             loop {
                 sleep.begin_look(true);
-                if *is_limited.lock().unwrap() {
+                if *is_limited.lock() {
                     break;
                 }
                 sleep.sleep(pause);
@@ -95,7 +140,7 @@ struct Submitted {
 
 impl Stream {
     fn submit(&self, position: u64) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let last = state.last;
         if self.wanted.load(Ordering::SeqCst) >= last && last > 0 {
             state.signalled.push(last);
@@ -119,7 +164,7 @@ impl Timeline for Stream {
     }
 
     fn is_signalled(&self, position: u64) -> bool {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         if state.last == position {
             state.signalled.push(position);
         }
@@ -159,7 +204,7 @@ fn who_came_between_two_launches_has_a_signal_of_the_first() {
         }
         let waits_for = asker.join().unwrap();
         // What was not signalled when it was asked for is by now, as it was to be when its turn came.
-        let signalled = &stream.state.lock().unwrap().signalled;
+        let signalled = &stream.state.lock().signalled;
         for (position, was_signalled) in waits_for {
             assert!(was_signalled || signalled.contains(&position), "nobody learns when {position} ends");
         }
@@ -196,7 +241,7 @@ fn a_copy_of_the_hosts_and_work_follow_each_other() {
 }
 
 /// A device's functions: a thread for each that needs one.
-fn add(functions: &Arc<Functions>, function: Function) -> Option<thread::JoinHandle<()>> {
+fn add(functions: &Arc<HostFunctions>, function: Function) -> Option<thread::JoinHandle<()>> {
     let of_thread = functions.clone();
     functions.add(function).then(|| thread::spawn(move || of_thread.work()))
 }
@@ -205,20 +250,20 @@ fn add(functions: &Arc<Functions>, function: Function) -> Option<thread::JoinHan
 #[test]
 fn a_host_function_waits_for_a_later_one() {
     model(|| {
-        let functions = Arc::new(Functions::default());
+        let functions = Arc::new(HostFunctions::default());
         let called = Arc::new((Mutex::new(false), primitive::Condvar::new()));
         let (waits, calls) = (called.clone(), called);
         let first = add(
             &functions,
             Box::new(move || {
-                let mut is_called = waits.0.lock().unwrap();
+                let mut is_called = waits.0.lock();
                 while !*is_called {
-                    is_called = waits.1.wait(is_called).unwrap();
+                    is_called = waits.1.wait(is_called);
                 }
             }),
         );
         let call: Function = Box::new(move || {
-            *calls.0.lock().unwrap() = true;
+            *calls.0.lock() = true;
             calls.1.notify_all();
         });
         let second = add(&functions, call);
@@ -231,11 +276,11 @@ fn a_host_function_waits_for_a_later_one() {
 #[test]
 fn functions_without_threads_are_done() {
     model(|| {
-        let (functions, reaper) = (Arc::new(Functions::default()), Arc::new(Sleep::default()));
+        let (functions, reaper) = (Arc::new(HostFunctions::default()), Arc::new(Sleep::default()));
         let done = Arc::new(Mutex::new(0));
         let count = |done: &Arc<Mutex<u32>>| -> Function {
             let done = done.clone();
-            Box::new(move || *done.lock().unwrap() += 1)
+            Box::new(move || *done.lock() += 1)
         };
         let (of_first, of_second) = (count(&done), count(&done));
         let (functions_there, reaper_there) = (functions.clone(), reaper.clone());
@@ -243,7 +288,7 @@ fn functions_without_threads_are_done() {
             // The system has a thread for the first, and none for the second.
             let worker = add(&functions_there, of_first);
             if functions_there.add(of_second) {
-                functions_there.has_not_started();
+                let _ = functions_there.has_not_started();
                 reaper_there.wake();
             }
             functions_there.stop();
@@ -255,11 +300,54 @@ fn functions_without_threads_are_done() {
             while let Some(function) = functions.take_without_threads() {
                 function();
             }
-            if *done.lock().unwrap() == 2 {
+            if *done.lock() == 2 {
                 break;
             }
             reaper.sleep(None);
         }
         adder.join().unwrap();
+    });
+}
+
+/// A function waits for one for which the system had no thread. Once it has one, the reaper starts it; loom says so if nobody does.
+#[test]
+fn a_thread_that_was_refused_is_tried_again() {
+    model(|| {
+        let (functions, reaper) = (Arc::new(HostFunctions::default()), Arc::new(Sleep::default()));
+        let called = Arc::new((Mutex::new(false), primitive::Condvar::new()));
+        let (waits, calls) = (called.clone(), called);
+        let first: Function = Box::new(move || {
+            let mut is_called = waits.0.lock();
+            while !*is_called {
+                is_called = waits.1.wait(is_called);
+            }
+        });
+        let second: Function = Box::new(move || {
+            *calls.0.lock() = true;
+            calls.1.notify_all();
+        });
+        let (functions_there, reaper_there) = (functions.clone(), reaper.clone());
+        let adder = thread::spawn(move || {
+            let worker = add(&functions_there, first);
+            if functions_there.add(second) {
+                assert_eq!(functions_there.has_not_started(), Some(1));
+                reaper_there.wake();
+            }
+            functions_there.stop();
+            worker.unwrap().join().unwrap();
+        });
+        let later = Instant::now() + 2 * RETRY_AFTER;
+        let mut worker = None;
+        while worker.is_none() {
+            reaper.begin_look(true);
+            if functions.needs_thread_still(later) {
+                let of_thread = functions.clone();
+                worker = Some(thread::spawn(move || of_thread.work()));
+                break;
+            }
+            assert!(functions.take_without_threads().is_none());
+            reaper.sleep(None);
+        }
+        worker.into_iter().chain([adder]).for_each(|thread| thread.join().unwrap());
     });
 }

@@ -3,7 +3,7 @@
 
 use hostcall::{CallError, Device, Global, Grid, Lane, LaunchKernel, kernel, service};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -13,6 +13,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// The system refuses threads now.
 static REFUSES: AtomicBool = AtomicBool::new(false);
+
+/// How many threads it has refused.
+static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int;
@@ -29,6 +32,7 @@ unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     if REFUSES.load(Ordering::SeqCst) {
+        REFUSED.fetch_add(1, Ordering::SeqCst);
         return libc::EAGAIN;
     }
     // SAFETY: the system's function of this name is of this type; the caller's promise is the one to it.
@@ -73,8 +77,41 @@ fn call_twice(lane: &Lane, told: &[Global<u32>], got: &[Global<u32>]) {
     }
 }
 
-/// Host functions run, and calls of async handlers end.
+/// One after the other, since the system is one.
 #[test]
+fn the_system_refuses_threads() {
+    what_needs_a_thread_waits_for_none();
+    a_thread_that_was_refused_is_tried_again();
+}
+
+/// A host function waits for another one, for which the system had no thread. It goes on when the system has one again, although
+/// nobody adds a third.
+fn a_thread_that_was_refused_is_tried_again() {
+    let device = Device::open("cpu").unwrap();
+    let (waiting, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let (begins, begun) = mpsc::channel();
+    let (calls, called) = mpsc::channel();
+    let (ends, ended) = mpsc::channel();
+    waiting
+        .host_function(move || {
+            begins.send(()).unwrap();
+            ends.send(called.recv_timeout(LONG)).unwrap();
+        })
+        .unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    let refused = REFUSED.load(Ordering::SeqCst);
+    REFUSES.store(true, Ordering::SeqCst);
+    other.host_function(move || calls.send(()).unwrap()).unwrap();
+    let since = Instant::now();
+    while REFUSED.load(Ordering::SeqCst) == refused && since.elapsed() < LONG {
+        std::thread::yield_now();
+    }
+    REFUSES.store(false, Ordering::SeqCst);
+    ended.recv_timeout(2 * LONG).unwrap().expect("nobody tries to start a thread again");
+    other.synchronize_for(LONG).unwrap();
+}
+
+/// Host functions run, and calls of async handlers end.
 fn what_needs_a_thread_waits_for_none() {
     let device = Device::builder("cpu").async_service(Answers::serve_async(Answering)).open().unwrap();
     let stream = device.stream().unwrap();

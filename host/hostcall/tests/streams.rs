@@ -3,11 +3,11 @@
 use hostcall::device::{Error, LaunchFailure};
 use hostcall::hostcall_device::{Global, Lane, kernel, process};
 use hostcall::{Device, Grid, LaunchKernel, Stream};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[kernel]
 fn count(_: &Lane, counter: &Global<u32>) {
@@ -395,6 +395,55 @@ fn a_dropped_stream_says_that_it_waits() {
         said.contains("still waits for launch 0.1 of never_ends after 5s: cancel its launches"),
         "{said}"
     );
+}
+
+/// Set for the process whose standard error nobody reads.
+const UNREAD: &str = "HOSTCALL_TEST_UNREAD";
+
+/// What a dropped stream has to say waits for its turn on a thread of its own, however long the pipe is full.
+#[test]
+fn a_standard_error_that_nobody_reads_holds_no_drop_up() {
+    if std::env::var_os(UNREAD).is_some() {
+        let device = cpu();
+        let stream = device.stream().unwrap();
+        never_ends.launch(&stream, ONE, ()).unwrap().cancel();
+        let written = Arc::new(AtomicU32::new(0));
+        let counts = written.clone();
+        std::thread::spawn(move || {
+            while std::io::stderr().write_all(&[b'.'; 1024]).is_ok() {
+                counts.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut before = 0;
+        loop {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = written.load(Ordering::Relaxed);
+            if now > 0 && now == before {
+                break;
+            }
+            before = now;
+        }
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_standard_error_that_nobody_reads_holds_no_drop_up", "--nocapture"])
+        .env(UNREAD, "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            None if begun.elapsed() < Duration::from_secs(60) => {
+                std::thread::sleep(Duration::from_millis(10))
+            }
+            ended => break ended,
+        }
+    };
+    let _ = child.kill();
+    child.wait().unwrap();
+    assert!(ended.expect("the drop waits for who reads the standard error").success());
 }
 
 #[test]

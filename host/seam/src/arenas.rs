@@ -2,7 +2,7 @@
 //! driver, unless they are larger than half a block.
 
 use crate::{DeviceAddress, KernelMemory, Memory};
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use offset_allocator::{Allocation, Allocator};
 use std::sync::Arc;
 
@@ -18,11 +18,6 @@ struct Arena {
 }
 
 type Shared = Arc<Mutex<Vec<Arena>>>;
-
-fn lock(arenas: &Shared) -> MutexGuard<'_, Vec<Arena>> {
-    // Nothing panics halfway through a change.
-    arenas.lock()
-}
 
 /// Allocates so many bytes of GPU memory.
 type Allocate = Box<dyn Fn(usize) -> Option<Arc<dyn Memory>> + Send + Sync>;
@@ -58,7 +53,7 @@ struct Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        lock(&self.arenas)[self.arena].space.free(self.allocation);
+        self.arenas.lock()[self.arena].space.free(self.allocation);
     }
 }
 
@@ -72,7 +67,7 @@ impl Arenas {
             return Some(KernelMemory { address, owner: Box::new(memory) });
         }
         let units = size.div_ceil(UNIT) as u32;
-        let mut arenas = lock(&self.arenas);
+        let mut arenas = self.arenas.lock();
         let found = arenas
             .iter_mut()
             .enumerate()

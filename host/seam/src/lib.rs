@@ -242,7 +242,7 @@ impl<'a> ImageSource<'a> {
 /// 3. Dropping the backend does not free what is left of its memory, modules and queues.
 /// 4. What [`Backend::allocate_for_kernels`] and [`Backend::map_file`] give stays where it is, for kernels, until its owner is
 ///    dropped, and nobody else has it but those who map the same file.
-/// 5. OWN-SLOT, of devices of the kind [`DeviceKind::Software`]: resident waves have different numbers below
+/// 5. SLOT-BY-NUMBER, of devices of the kind [`DeviceKind::Software`]: resident waves have different numbers below
 ///    [`Properties::resident_waves`], which their lanes get as
 ///    their `proposed_slot` ([`hostcall_abi::cpu`]). Since the device is opened with as many home slots,
 ///    each wave claims the slot of its number. [`Running::take_lost_slots`] returns numbers of waves that have ended, which no

@@ -28,8 +28,8 @@
 //! // Each launch has an id, by which waves say whose their calls are.
 //! let launch = server.begin(LaunchRecord::default())?;
 //! // ... the kernel runs, and its calls are answered ...
-//! let report = server.end(launch);
-//! assert!(report.cancelled.is_none() && server.waiting().is_empty());
+//! let cancelled = server.end(launch);
+//! assert!(cancelled.is_none() && server.waiting().is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -49,6 +49,6 @@ pub use engine::report::line as report_line;
 pub use engine::watchdog::{Waiting, WaitsFor, WavePlace};
 pub use own::{
     ByHand, CancelReason, Completion, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts,
-    DeferredService, Handler, LaunchRecord, LaunchReport, Launches, OpenCalls, ReadyPosts, RegisterError,
-    Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
+    DeferredService, Handler, LaunchRecord, Launches, OpenCalls, ReadyPosts, RegisterError, Registration,
+    Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
 };

@@ -238,7 +238,7 @@ fn a_cancellation_misses_no_call() {
         pass(n);
         server.cancel(id, CancelReason::Asked);
         assert_eq!(Status::from_bits(wave.answer(laps).tag), Status::Error(CallError::Cancelled));
-        assert_eq!(server.end(id).cancelled, Some(CancelReason::Asked));
+        assert_eq!(server.end(id), Some(CancelReason::Asked));
     }
 }
 
@@ -280,6 +280,6 @@ fn a_broken_slot_ends_its_launch_and_is_used_again() {
         // The wave knows nothing of it.
         let status = Status::from_bits(wave.answer(wave.call(6)).tag);
         assert_eq!(status, Status::Error(CallError::Cancelled));
-        assert_eq!(server.end(id).cancelled, Some(CancelReason::BrokenSlot));
+        assert_eq!(server.end(id), Some(CancelReason::BrokenSlot));
     }
 }

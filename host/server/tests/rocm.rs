@@ -2,8 +2,8 @@
 
 use hostcall_channel::rocm::client;
 use hostcall_server::rocm::{
-    Broken, Consumer, DeviceMemory, Fault, FaultKind, LaunchError, Layout, Mode, Options, PacketMemory,
-    RegisterError, SanitizerReport, ServiceTaken, Services, Version, number,
+    Broken, Consumer, Fault, FaultKind, LaunchError, Layout, Mode, Options, PacketMemory, RegisterError,
+    SanitizerReport, ServiceTaken, Services, Version, number,
 };
 use hostcall_server::services::{Builtins, Sink, Stream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -199,30 +199,11 @@ fn a_function_that_panics_for_a_lane_is_called_for_the_others() {
     assert_eq!(consumer.statistics().faults, 2);
 }
 
-/// Bytes and alignment of each allocation.
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<(u64, u64)>>>);
-
-// SAFETY: the test's lanes are the test itself, which uses no address.
-unsafe impl DeviceMemory for Memory {
-    fn allocate(&self, bytes: u64, align: u64) -> u64 {
-        let mut blocks = self.0.lock().unwrap();
-        let address = (blocks.len() as u64 + 1) * (4 << 20);
-        blocks.push((bytes, align));
-        address
-    }
-
-    fn free(&self, address: u64) -> bool {
-        let index = (address / (4 << 20)).wrapping_sub(1) as usize;
-        self.0.lock().unwrap().get_mut(index).map(|block| block.0 = 0).is_some()
-    }
-}
-
 #[test]
-fn device_memory_and_sanitizer_reports_reach_their_callbacks() {
+fn device_memory_is_the_heap_s_and_sanitizer_reports_reach_their_callback() {
     let services = services();
-    let memory = Memory::default();
-    services.register_device_memory(memory.clone()).unwrap();
+    let builtins = Builtins::builder().heap_limit(3 << 20).build().unwrap();
+    services.register_device_heap(&builtins).unwrap();
     let (told, reports) = mpsc::channel();
     services
         .register_sanitizer(move |report| {
@@ -232,10 +213,14 @@ fn device_memory_and_sanitizer_reports_reach_their_callbacks() {
     let buffer = buffer(Version::Phases, 3);
     let _consumer = running(&services, Options::default(), &[&buffer]);
     let allocate = |bytes| call_one(&buffer, 3, [0, bytes, 0, 0, 0, 0, 0, 0])[0];
-    assert_eq!([allocate(100), allocate(2 << 20), allocate(0)], [4 << 20, 8 << 20, 0]);
-    assert_eq!(call_one(&buffer, 3, [4 << 20, 0, 0, 0, 0, 0, 0, 0])[0], 0);
-    assert_eq!(call_one(&buffer, 3, [12345, 0, 0, 0, 0, 0, 0, 0])[0], 0);
-    assert_eq!(*memory.0.lock().unwrap(), [(0, 4096), (2 << 20, 2 << 20)]);
+    let [small, slab] = [100, 2 << 20].map(allocate);
+    assert!(small != 0 && small % 4096 == 0 && slab != 0 && slab % (2 << 20) == 0, "{small:#x} {slab:#x}");
+    assert_eq!([allocate(0), allocate(2 << 20)], [0, 0], "the limit holds");
+    for address in [slab, 12345] {
+        assert_eq!(call_one(&buffer, 3, [address, 0, 0, 0, 0, 0, 0, 0])[0], 0);
+    }
+    assert_eq!(builtins.heap().failed_frees(), 1);
+    assert_ne!(allocate(2 << 20), 0);
     let mut lanes = [[0x1000, 0x2000, 1, 2, 3, 4, 1, 8]; 6];
     call(&buffer, 4, 0b10_0100, &mut lanes);
     for lane in [2, 5] {
@@ -285,7 +270,7 @@ fn kernels_print_to_both_streams() {
     });
     let builtins = Builtins::builder().output(sink).build().unwrap();
     let services = services();
-    services.register_builtins(&builtins).unwrap();
+    services.register_printf(&builtins).unwrap();
     let buffer = buffer(Version::Stacks, 3);
     let _consumer = running(&services, Options::default(), &[&buffer]);
     let print = |control: u64, format: &str, arguments: &[&[u64]]| {
@@ -318,7 +303,7 @@ fn kernels_print_to_both_streams() {
 fn messages_that_are_too_long_or_too_many_are_told_of() {
     let builtins = Builtins::builder().output(Sink::callback(|_, _| ())).build().unwrap();
     let services = services();
-    services.register_builtins(&builtins).unwrap();
+    services.register_printf(&builtins).unwrap();
     let buffer = buffer(Version::Stacks, 3);
     let (options, faults) = collecting();
     let options = options.message_limit(100).messages_limit(300);
@@ -530,7 +515,7 @@ fn long_lines_of_a_packet_wait_for_room() {
     });
     let builtins = Builtins::builder().output(sink.clone()).build().unwrap();
     let services = Services::new();
-    services.register_builtins(&builtins).unwrap();
+    services.register_printf(&builtins).unwrap();
     let buffer = buffer(Version::Stacks, 2);
     let consumer = running(&services, Options::default(), &[&buffer]);
     let mut format = [0; 16];

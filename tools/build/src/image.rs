@@ -87,9 +87,6 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> BuildError {
 }
 
 /// The PTX of an image, from the compiler's, which lies at `built`, with LLVM's listing of the same program beside it.
-///
-/// # Errors
-/// [`BuildError::Io`].
 pub(crate) fn finished(built: &Path) -> Result<String, BuildError> {
     let text = |path: &Path| -> Result<String, BuildError> {
         Ok(String::from_utf8_lossy(&fs::read(path).map_err(io(path))?).into_owned())

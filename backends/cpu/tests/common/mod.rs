@@ -27,7 +27,6 @@ pub fn launch<T: Send + Sync + 'static>(entry: Entry, data: &Arc<T>, params: Lau
         keep_alive: Box::new(Arc::clone(data)),
         notify: Arc::new(|| ()),
         on_failure: Arc::new(|| ()),
-        kernel_name: "test".into(),
     }
 }
 

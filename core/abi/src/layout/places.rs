@@ -58,39 +58,6 @@ impl From<Layout> for Sizes {
 const _: () = assert!(size_of::<Layout>() == 9 * 4 && size_of::<Places>() == 15 * 4);
 
 impl Places {
-    /// The fields in their order.
-    pub const fn to_words(&self) -> [u32; 15] {
-        let Self { post_bells, ring_tails, owners, replies, requests, line_stride, plane, .. } = *self;
-        let Self {
-            areas,
-            area_stride,
-            large_areas,
-            large_area_stride,
-            rings,
-            ring_group_stride,
-            words,
-            reserved,
-            ..
-        } = *self;
-        [
-            post_bells,
-            ring_tails,
-            owners,
-            replies,
-            requests,
-            line_stride,
-            plane,
-            areas,
-            area_stride,
-            large_areas,
-            large_area_stride,
-            rings,
-            ring_group_stride,
-            words,
-            reserved,
-        ]
-    }
-
     /// Word of a slot's doorbell.
     #[inline(always)]
     pub const fn doorbell(&self, slot: u32) -> u32 {
@@ -205,27 +172,4 @@ pub struct SlotPlaces {
     pub owner: u32,
     /// Lanes of a wave.
     pub lanes: u32,
-}
-
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-impl SlotPlaces {
-    /// The places in order.
-    pub fn to_words(&self) -> [u32; 12] {
-        let Self { doorbell, request, reply, plane, area, area_bytes, .. } = *self;
-        let Self { ring, ring_entries, post_bell, ring_tail, owner, lanes, .. } = *self;
-        [
-            doorbell,
-            request,
-            reply,
-            plane,
-            area,
-            area_bytes,
-            ring,
-            ring_entries,
-            post_bell,
-            ring_tail,
-            owner,
-            lanes,
-        ]
-    }
 }

@@ -156,20 +156,6 @@ impl HomeSlotWords {
         let places = sizes.slot(slot);
         Self { places, region, region_words: sizes.places.words.into(), ..Self::default() }
     }
-
-    /// The words as they lie in memory of a device: little-endian, without padding.
-    pub fn to_bytes(&self) -> [u8; HOME_SLOT_BYTES] {
-        let Self { kept, reserved, places, region, region_words, first, request_laps, reply_laps } = *self;
-        let halves = |word: u64| [word as u32, (word >> 32) as u32];
-        let words = halves(kept).into_iter().chain(halves(reserved)).chain(places.to_words());
-        let words = words.chain(halves(region)).chain(halves(region_words)).chain(first);
-        let words = words.chain(request_laps).chain(reply_laps);
-        let mut bytes = [0; HOME_SLOT_BYTES];
-        for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-            *to = word.to_le_bytes();
-        }
-        bytes
-    }
 }
 
 /// What the lanes of one wave share, as it lies in memory: in shared memory on NVIDIA, in the executor's on the software

@@ -65,8 +65,8 @@ impl Glance {
     }
 
     /// Whether the wave has no slot.
-    #[inline(always)]
-    pub fn is_unclaimed(&self) -> bool {
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn is_unclaimed(&self) -> bool {
         self.bell & bell_bits::UNCLAIMED != 0
     }
 }

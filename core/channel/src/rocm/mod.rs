@@ -25,7 +25,6 @@
 //! | occupied bit (device only): fetch-and after a release fence | fetch-or before an acquire fence | hands a packet from wave to wave |
 
 pub mod client;
-mod device_memory;
 pub mod host;
 mod layout;
 mod memory;
@@ -36,7 +35,6 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use device_memory::DeviceMemory;
 pub use layout::{ALIGN, LANES, Layout, LayoutError, MAX_PACKETS, SLOT_WORDS, Version};
 pub use memory::PacketMemory;
 pub use packets::Packets;

@@ -12,6 +12,7 @@ use super::raw::{PointNumbers, TracedPoints, points_memory};
 use super::reaper::ReaperThread;
 use super::words::StreamWordTable;
 use hostcall_abi::ABI_VERSION;
+use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, ChannelParams};
 use hostcall_abi::layout::{
     HOME_SLOT_BYTES, HomeSlotWords, LOAN_HEADER_BYTES, Layout, LayoutError, RingEntries, SLOT_GROUP,
@@ -320,7 +321,7 @@ impl DeviceBuilder {
     fn layout(&self, properties: &Properties, slots: Option<u32>) -> Result<Layout, Error> {
         let default = default_layout(properties);
         let area_bytes = self.area_bytes.unwrap_or(default.area_bytes);
-        // Threads that are no waves of the software device's claim none of its waves' slots (OWN-SLOT).
+        // Threads that are no waves of the software device's claim none of its waves' slots (SLOT-BY-NUMBER).
         let waves = slots.unwrap_or(default.home_slots);
         let left = Layout::MAX_SLOTS.saturating_sub(default.extra_slots).saturating_sub(waves);
         let others = if properties.kind == DeviceKind::Software { CONTEXT_SLOTS.min(left) } else { 0 };
@@ -433,15 +434,16 @@ impl ChannelMemory {
             sizes: Sizes::from(layout),
             trace,
         };
-        let homes = (0..layout.home_slots)
-            .flat_map(|slot| HomeSlotWords::new(&params.sizes, slot, params.region).to_bytes());
-        let words: Vec<u8> = params.to_bytes().into_iter().chain(homes).collect();
-        write_new(backend, &*channel, &words)?;
+        let mut bytes = params.as_bytes().to_vec();
+        for slot in 0..layout.home_slots {
+            bytes.extend_from_slice(HomeSlotWords::new(&params.sizes, slot, params.region).as_bytes());
+        }
+        write_new(backend, &*channel, &bytes)?;
         Ok(Self { region, params, channel, extras: [extra_states, extras, areas] })
     }
 }
 
-/// Refuses fewer home slots than waves on a device whose waves claim the slots of their numbers (OWN-SLOT).
+/// Refuses fewer home slots than waves on a device whose waves claim the slots of their numbers (SLOT-BY-NUMBER).
 fn check_home_slots(name: &str, properties: &Properties, slots: u32) -> Result<(), Error> {
     let waves = properties.resident_waves;
     if properties.kind != DeviceKind::Software || waves <= slots {

@@ -14,6 +14,7 @@
 use super::core::Core;
 use super::error::{Error, LaunchRefused};
 use super::inner::{Device, Inner};
+use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::context::{CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MINOR};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES, LayoutError};
@@ -26,7 +27,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// Slots of the software device that threads of other runtimes claim: its own waves have those of their numbers (OWN-SLOT).
+/// Slots of the software device that threads of other runtimes claim: its own waves have those of their numbers (SLOT-BY-NUMBER).
 pub(super) const CONTEXT_SLOTS: u32 = 64;
 
 /// What kernels with a context's address reach: its block, and the channel that this leads to.
@@ -99,7 +100,7 @@ impl Device {
             wake: if is_software { wake_up(&inner.server) } else { [0; 2] },
         };
         // SAFETY: the memory is new, and as long.
-        if let Err(error) = unsafe { backend.write_now(block.address(), &written.to_bytes()) } {
+        if let Err(error) = unsafe { backend.write_now(block.address(), written.as_bytes()) } {
             inner.server.end(launch);
             return Err(error.into());
         }

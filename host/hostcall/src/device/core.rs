@@ -4,7 +4,7 @@ use super::error::Error;
 use super::reaper::Reaper;
 use super::staging::{Staging, StagingPool};
 use super::uses::Order;
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use hostcall_seam::{Backend, BackendError, ImageSource, Module};
 use hostcall_server::Waiting;
 use std::fmt;
@@ -121,7 +121,7 @@ impl Holders {
 
     /// Notes one.
     pub fn note(&self, holder: Weak<dyn HoldsWaves>) {
-        let mut list = self.list();
+        let mut list = self.list.lock();
         list.retain(|holder| holder.strong_count() > 0);
         list.push(holder);
     }
@@ -136,12 +136,8 @@ impl Holders {
         self.holders().iter().find_map(|holder| holder.waiting(1).pop())
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Weak<dyn HoldsWaves>>> {
-        self.list.lock()
-    }
-
     fn holders(&self) -> Vec<Arc<dyn HoldsWaves>> {
         // Not used under the lock: the last reference to one may be dropped.
-        self.list().iter().filter_map(Weak::upgrade).collect()
+        self.list.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }

@@ -12,7 +12,7 @@ use super::words::{StreamWordTable, StreamWords};
 use hostcall_abi::launch::{ChannelParams, LaunchId};
 use hostcall_channel::SharedMemory;
 use hostcall_channel::device::Channel;
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceKind, Hooks, Memory, Properties, Running};
 use hostcall_server::services::Builtins;
 use hostcall_server::{CancelReason, RegisterError, Server, Waiting};
@@ -153,10 +153,6 @@ impl Hooks for DeviceHooks {
 const LEAST_TO_ASK_CHANNELS: Duration = Duration::from_millis(100);
 
 impl Inner {
-    fn running(&self) -> MutexGuard<'_, HashMap<LaunchId, RunningLaunch>> {
-        self.running.lock()
-    }
-
     /// Notes that a launch is with a device that can end it. Returns why it was cancelled, if that was before it was known, so
     /// that whoever cancelled it did not find it.
     pub fn note_running(
@@ -167,13 +163,13 @@ impl Inner {
         sequence: u64,
     ) -> Option<CancelReason> {
         let known = RunningLaunch { running: running.clone(), words: words.clone(), sequence };
-        self.running().insert(launch, known);
+        self.running.lock().insert(launch, known);
         self.server.launches().cancelled(launch)
     }
 
     /// Forgets a launch that has ended.
     pub fn forget_running(&self, launch: LaunchId) {
-        let known = self.running().remove(&launch);
+        let known = self.running.lock().remove(&launch);
         drop(known);
     }
 
@@ -193,7 +189,8 @@ impl Inner {
 
     fn restore_slots(&self, ended: &dyn Running, homes: Vec<u32>) {
         // SAFETY: the parameters are those of this device's channel, whose memory is this process's and lives as long as the
-        // device. OWN-SLOT: the waves that claimed the slots were ended, and no other claims them before they are restored.
+        // device. SLOT-OWNER: the waves that claimed the slots were ended, and no other claims them before they are restored
+        // (SLOT-BY-NUMBER, of the seam's `Backend`).
         unsafe {
             let channel = Channel::from_params(&self.channel_params);
             let mut slots = homes.clone();
@@ -205,14 +202,15 @@ impl Inner {
     }
 
     /// Ends a launch: its calls get no answers but that, and a device that can ends its lanes. Called from any thread, also
-    /// of the server's: it takes no lock under which a driver is called.
+    /// of the server's: it takes no lock of a stream's queue, under which a driver may be waited for.
     pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
         if launch == LaunchId::NONE {
             return;
         }
         self.server.cancel(launch, why);
         let known = self
-            .running()
+            .running
+            .lock()
             .get(&launch)
             .map(|known| (known.running.clone(), known.words.clone(), known.sequence));
         let Some((running, words, sequence)) = known else { return };

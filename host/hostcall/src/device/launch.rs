@@ -112,7 +112,7 @@ pub(super) fn enqueue<P>(
         parts.memory.push(Arc::new(Mutex::new(memory.owner)));
     }
     let (name, memory) = (kernel.name.clone(), LaunchMemory { bytes, wave_records });
-    stream.queue().launch(name.clone(), parts, |parameters, sequence, words| {
+    stream.queue().launch(name.clone(), None, parts, |parameters, sequence, words| {
         prepare::begin(device, name, &grid, memory, parameters, sequence, words)
     })
 }

@@ -2,7 +2,7 @@
 
 use super::error::{Error, NodeFailure};
 use hostcall_abi::launch::{LaunchId, LaunchIds};
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,13 +40,9 @@ enum Entry {
 pub(crate) struct Owners(Mutex<BTreeMap<u32, (LaunchIds, Entry)>>);
 
 impl Owners {
-    fn table(&self) -> MutexGuard<'_, BTreeMap<u32, (LaunchIds, Entry)>> {
-        self.0.lock()
-    }
-
     /// Returns the owner of a launch.
     pub fn get(&self, launch: LaunchId) -> Option<Arc<dyn Owner>> {
-        let table = self.table();
+        let table = self.0.lock();
         let (_, (launches, entry)) = table.range(..=launch.to_bits()).next_back()?;
         let place = launches.place_of(launch)?;
         match entry {
@@ -56,15 +52,15 @@ impl Owners {
     }
 
     pub fn enter(&self, launch: LaunchId, owner: Arc<dyn Owner>) {
-        self.table().insert(launch.to_bits(), (launch.into(), Entry::One(owner)));
+        self.0.lock().insert(launch.to_bits(), (launch.into(), Entry::One(owner)));
     }
 
     pub fn enter_list(&self, launches: LaunchIds, owner: Arc<dyn ListOwner>) {
-        self.table().insert(launches.first().to_bits(), (launches, Entry::List(owner)));
+        self.0.lock().insert(launches.first().to_bits(), (launches, Entry::List(owner)));
     }
 
     pub fn leave(&self, launches: impl Into<LaunchIds>) {
-        let left = self.table().remove(&launches.into().first().to_bits());
+        let left = self.0.lock().remove(&launches.into().first().to_bits());
         drop(left);
     }
 }

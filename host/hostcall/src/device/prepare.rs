@@ -8,7 +8,8 @@ use super::images::LoadedKernel;
 use super::inner::Inner;
 use super::stream::{Parameters, Parts};
 use super::words::StreamWords;
-use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId, LaunchParams, TRACED};
+use hostcall_abi::bytes::IntoBytes;
+use hostcall_abi::launch::{LaunchId, LaunchParams, TRACED};
 use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_seam::{BackendError, DeviceKind, KernelLimits, KernelMemory, Properties};
 use hostcall_server::LaunchRecord;
@@ -140,7 +141,7 @@ pub(crate) fn begin(
     let limit = LAUNCHES as usize;
     let id = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
     let of_stream = OfStream { stop_at: words.stop_at().get(), last_post: words.last_post().get(), list: 0 };
-    parameters.set_first(&params(device, grid, memory, sequence, id, of_stream));
+    parameters.set_at(0, params(device, grid, memory, sequence, id, of_stream).as_bytes());
     Ok(id)
 }
 
@@ -163,9 +164,9 @@ pub(crate) fn params(
     sequence: u64,
     launch: LaunchId,
     of_stream: OfStream,
-) -> [u8; LAUNCH_PARAMS_BYTES] {
+) -> LaunchParams {
     let OfStream { stop_at, last_post, list } = of_stream;
-    bytes_of_params(&LaunchParams {
+    LaunchParams {
         channel: device.channel.address().get(),
         sequence,
         stop_at,
@@ -179,7 +180,7 @@ pub(crate) fn params(
         flags: if device.points.is_some() { TRACED } else { 0 },
         wave_records: memory.wave_records,
         list,
-    })
+    }
 }
 
 /// Allocates what [`LaunchParams::wave_records`] is.
@@ -193,15 +194,6 @@ pub(crate) fn memory_of_records(core: &Core, grid: &Grid) -> Result<KernelMemory
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         BackendError::NoMemory { what: "memory for the waves' records", bytes, reason }.into()
     })
-}
-
-/// The launch's parameters, as kernels take them.
-fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
-    let mut bytes = [0; LAUNCH_PARAMS_BYTES];
-    for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(params.to_words()) {
-        *to = word.to_le_bytes();
-    }
-    bytes
 }
 
 #[cfg(test)]

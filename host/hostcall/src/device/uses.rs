@@ -9,10 +9,10 @@
 //! Points of one piece of work are entered under the device's lock ([`Order`]), so that all work has one order: a
 //! point depends only on points before it in that order, and nothing waits in a circle.
 
-use crate::primitive::{Condvar, Mutex, MutexGuard};
+use crate::primitive::{Condvar, Mutex};
 use hostcall_seam::{BackendError, Queue};
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// What work does with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,9 +56,6 @@ pub(crate) trait Timeline: Send + Sync {
         false
     }
     /// Has a queue of the device wait for a position that is signalled.
-    ///
-    /// # Errors
-    /// When the device failed.
     fn hold_back(&self, queue: &dyn Queue, position: u64) -> Result<(), BackendError> {
         let _ = (queue, position);
         Ok(())
@@ -131,14 +128,16 @@ pub(super) const MOST_USES: usize = 64;
 
 /// Who uses one allocation.
 #[derive(Default)]
-pub(crate) struct Uses(Mutex<Listed>);
+pub(crate) struct Uses {
+    pub(super) listed: Mutex<UseList>,
+}
 
 #[derive(Default)]
-pub(super) struct Listed {
+pub(super) struct UseList {
     pub(super) work: Vec<Use>,
 }
 
-impl Listed {
+impl UseList {
     /// Lists a point. Uses that have ended, and those that the new one covers, are forgotten.
     fn add(&mut self, new: Use) {
         let covered = |old: &Use| {
@@ -181,13 +180,6 @@ impl Listed {
     }
 }
 
-impl Uses {
-    pub(super) fn listed(&self) -> MutexGuard<'_, Listed> {
-        // Nothing panics halfway through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// What a piece of work does with an allocation.
 pub(crate) struct Request<'a> {
     pub uses: &'a Uses,
@@ -205,10 +197,10 @@ impl Order {
     /// Enters a piece of work, which will be at `point`, with all that it uses. Returns the points of other streams that
     /// must be reached before it may begin: the last of each stream. Waits for nothing itself.
     pub fn enter(&self, point: &Point, requests: &[Request<'_>]) -> Vec<Point> {
-        let _order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _order = self.lock.lock();
         let mut before: Vec<Point> = Vec::new();
         for Request { uses, access, bytes } in requests {
-            let mut listed = uses.listed();
+            let mut listed = uses.listed.lock();
             for conflict in listed.conflicts(Some(&point.timeline), *access, bytes) {
                 match before.iter_mut().find(|point| point.is_of(&conflict.timeline)) {
                     Some(point) => point.position = point.position.max(conflict.position),
@@ -233,8 +225,8 @@ impl Order {
         may_wait: impl FnOnce(Vec<Point>) -> Result<W, E>,
         copy: impl FnOnce() -> R,
     ) -> Result<R, E> {
-        let order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut listed = request.uses.listed();
+        let order = self.lock.lock();
+        let mut listed = request.uses.listed.lock();
         let before: Vec<Point> = listed.conflicts(None, request.access, &request.bytes).cloned().collect();
         before.iter().for_each(Point::ask);
         let _copying = Copying::enter(request, &mut listed, before.clone());
@@ -250,8 +242,8 @@ impl Order {
     /// Runs a copy of the host's at once, beside work that accesses the same bytes atomically. Returns `None`, without
     /// having run it, when other work uses them.
     pub fn host_copy_now<R>(&self, request: &Request<'_>, copy: impl FnOnce() -> R) -> Option<R> {
-        let order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut listed = request.uses.listed();
+        let order = self.lock.lock();
+        let mut listed = request.uses.listed.lock();
         if listed.conflicts(None, request.access, &request.bytes).next().is_some() {
             return None;
         }
@@ -277,27 +269,20 @@ struct Copied {
     dependents: Vec<Weak<dyn Dependent>>,
 }
 
-impl HostCopy {
-    fn state(&self) -> MutexGuard<'_, Copied> {
-        // Nothing panics halfway through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Timeline for HostCopy {
     fn has_reached(&self, _: u64) -> bool {
-        self.state().is_over
+        self.state.lock().is_over
     }
 
     fn wait_until(&self, _: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while !state.is_over {
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.ended.wait(state);
         }
     }
 
     fn tell(&self, _: u64, whom: &Weak<dyn Dependent>) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.is_over && !state.dependents.iter().any(|known| known.ptr_eq(whom)) {
             state.dependents.push(whom.clone());
         }
@@ -317,7 +302,7 @@ struct Copying<'a> {
 
 impl<'a> Copying<'a> {
     /// Lists a copy. The caller holds the lock of the device's order.
-    fn enter(request: &Request<'a>, listed: &mut Listed, before: Vec<Point>) -> Self {
+    fn enter(request: &Request<'a>, listed: &mut UseList, before: Vec<Point>) -> Self {
         let copy = Arc::new(HostCopy { before, state: Mutex::default(), ended: Condvar::new() });
         let timeline: Arc<dyn Timeline> = copy.clone();
         let point = Point { timeline: Arc::downgrade(&timeline), position: 1 };
@@ -329,14 +314,14 @@ impl<'a> Copying<'a> {
 impl Drop for Copying<'_> {
     fn drop(&mut self) {
         let dependents = {
-            let mut state = self.copy.state();
+            let mut state = self.copy.state.lock();
             state.is_over = true;
             std::mem::take(&mut state.dependents)
         };
         self.copy.ended.notify_all();
         let timeline: Arc<dyn Timeline> = self.copy.clone();
         let own = Arc::downgrade(&timeline);
-        self.uses.listed().work.retain(|of_list| !of_list.point.is_of(&own));
+        self.uses.listed.lock().work.retain(|of_list| !of_list.point.is_of(&own));
         for dependent in dependents.iter().filter_map(Weak::upgrade) {
             dependent.go_on();
         }

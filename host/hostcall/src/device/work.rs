@@ -207,21 +207,15 @@ impl Drop for Stream {
         let device = &self.core().name;
         self.queue.wait_until_settled_or_tell(last, TELL_AFTER, || {
             let work = self.queue.under_way().unwrap_or_else(|| "its work".into());
-            report(&format!(
+            hostcall_server::report_line(format_args!(
                 "a stream of {device} was dropped and still waits for {work} after {TELL_AFTER:?}: cancel its launches \
                  before dropping it, by `Launch::cancel` or `Launch::cancel_after`"
             ));
         });
         if let Some(error) = self.queue.take_failure() {
-            report(&format!(
+            hostcall_server::report_line(format_args!(
                 "a stream of {device} was dropped, and its last failure was not asked for: {error}"
             ));
         }
     }
-}
-
-/// Writes a line about a dropped stream to the standard error. A standard error that is closed changes nothing.
-fn report(line: &str) {
-    use std::io::Write;
-    let _ = std::io::stderr().write_all(format!("hostcall: {line}\n").as_bytes());
 }

@@ -69,9 +69,6 @@ impl Charge {
     }
 
     /// Charges so many bytes more.
-    ///
-    /// # Errors
-    /// [`OverBudget`] when the budget has not so many.
     pub fn add(&mut self, bytes: usize) -> Result<(), OverBudget> {
         self.budget.take(bytes)?;
         self.bytes += bytes;

@@ -12,9 +12,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) struct Panicked;
 
 /// Runs code of a user's.
-///
-/// # Errors
-/// [`Panicked`] when it panics.
 #[inline(always)]
 pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
     match catch_unwind(AssertUnwindSafe(run)) {

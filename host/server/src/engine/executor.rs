@@ -23,7 +23,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// An executor and its threads.
 pub(crate) struct Futures {
-    shared: Arc<Shared>,
+    shared: Arc<StopSignal>,
     threads: usize,
     setup: ThreadSetup,
     starting: Mutex<Starting>,
@@ -50,7 +50,7 @@ struct Starting {
 }
 
 #[derive(Default)]
-struct Shared {
+struct StopSignal {
     stopping: AtomicBool,
     /// One for each thread that waits.
     stopped: Mutex<Vec<Waker>>,
@@ -174,7 +174,7 @@ impl Futures {
     }
 }
 
-impl Shared {
+impl StopSignal {
     fn run(&self, executor: Arc<Executor<'static>>, setup: &ThreadSetup) {
         setup.enter();
         // A future's panic is caught where it is polled; one in a waker of its own may arrive here.

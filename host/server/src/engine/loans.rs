@@ -32,10 +32,10 @@ const CLASSES: usize = usize::BITS as usize - LEAST_BYTES.ilog2() as usize;
 /// Where replies get their loans, and where these come back to.
 pub(crate) struct LoanPool {
     memory: Box<dyn LoanMemory>,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptLoans>,
 }
 
-struct Kept {
+struct KeptLoans {
     bytes: usize,
     /// By their sizes; the one that came back last is taken first, since it is in the processor's cache.
     loans: [Vec<Loan>; CLASSES],
@@ -59,7 +59,7 @@ pub(crate) struct LentLoan {
 
 impl LoanPool {
     pub fn new(memory: Box<dyn LoanMemory>) -> Arc<Self> {
-        let kept = Kept { bytes: 0, loans: std::array::from_fn(|_| Vec::new()) };
+        let kept = KeptLoans { bytes: 0, loans: std::array::from_fn(|_| Vec::new()) };
         Arc::new(Self { memory, kept: Mutex::new(kept) })
     }
 

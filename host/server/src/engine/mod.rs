@@ -137,9 +137,6 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Makes an engine and starts its watchdog.
-    ///
-    /// # Errors
-    /// When the system starts no thread.
     pub fn start(
         settings: Settings,
         on_failure: impl FnOnce() + Send + 'static,
@@ -196,9 +193,6 @@ impl Engine {
 
     /// Starts a thread of the engine's. When it panics, which none does that is known of, the engine has [failed](
     /// Engine::failure), and `on_failure` is to stop the rest.
-    ///
-    /// # Errors
-    /// When the system starts no thread.
     pub fn spawn(
         self: &Arc<Self>,
         name: String,

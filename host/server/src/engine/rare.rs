@@ -1,7 +1,7 @@
 //! What is there only after something rare: that there is nothing is found without a lock, since it is asked at the end of each
 //! launch.
 
-use hostcall_locks::Mutex;
+use hostcall_locks::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,6 +30,11 @@ impl<T: MayBeEmpty> Rare<T> {
     /// Changes the value if there is something in it. Sees what was put there before anything that the caller has seen.
     pub fn change_some<R>(&self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.has_some.load(Ordering::Acquire).then(|| self.change(change))
+    }
+
+    /// Waits while `condition` holds. Who changes the value signals `changed`.
+    pub fn wait_while(&self, changed: &Condvar, condition: impl FnMut(&mut T) -> bool) {
+        drop(changed.wait_while(self.value.lock(), condition));
     }
 }
 

@@ -145,13 +145,20 @@ pub(crate) trait Watched: Call {
     /// Returns when the call was taken.
     fn started(&self) -> Instant;
     /// Returns the first deadline of the lanes that wait.
-    fn deadline(&self) -> Option<Instant>;
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
     /// Answers the lanes whose deadline has passed, or as many of them as can be answered without waiting.
-    fn expire(&self, now: Instant);
-    /// Cancels the call of the lanes that wait. They have their answers when this returns.
-    fn give_up(&self);
+    fn expire(&self, now: Instant) {
+        let _ = now;
+    }
+    /// Cancels the call of the lanes that wait. They have their answers when this returns. Does nothing where nobody but the
+    /// handler's thread could answer.
+    fn give_up(&self) {}
     /// Does what [`Watched::give_up`] does without waiting: whoever copies what is of the call does it afterwards.
-    fn give_up_soon(&self);
+    fn give_up_soon(&self) {
+        self.give_up();
+    }
     /// Returns the slot whose wave waits.
     fn slot(&self) -> u32;
     /// Describes what it waits for. [`Waiting::device`] is the watchdog's to say.
@@ -453,12 +460,6 @@ mod tests {
         fn started(&self) -> Instant {
             Instant::now()
         }
-        fn deadline(&self) -> Option<Instant> {
-            None
-        }
-        fn expire(&self, _: Instant) {}
-        fn give_up(&self) {}
-        fn give_up_soon(&self) {}
         fn slot(&self) -> u32 {
             0
         }

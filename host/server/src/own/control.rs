@@ -1,7 +1,7 @@
 //! Steering and stopping a server.
 
 use super::builder::ServerBuilder;
-use super::launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
+use super::launches::{CancelReason, LaunchRecord, Launches, TooManyLaunches};
 use super::registration::Registration;
 use super::registry::{Handler, RegisterError};
 use super::shared::{Command, Completion, Shared, Wanted};
@@ -48,8 +48,8 @@ pub struct Statistics {
     pub packets: u64,
     /// Posts taken.
     pub posts: u64,
-    /// Posts that reached no handler: no such service, other types, a handler that panicked, a service that was removed or
-    /// a launch that was cancelled before their turn.
+    /// Posts that reached no handler: no such service, other types, no such launch, a handler that panicked. Of handlers that may
+    /// wait, also those whose service was removed or whose launch was cancelled before their turn; inline ones have no turns.
     pub refused_posts: u64,
     /// How often posts were left in their ring, because their service had no room for more.
     pub declined_posts: u64,
@@ -155,11 +155,8 @@ impl Server {
     /// Returns a function that says of a caller which kernel its launch is of, and where in the grid its wave is, as far as
     /// that is known. It does not keep the server.
     pub fn knows_place(&self) -> impl Fn(Caller) -> (Arc<str>, Option<WavePlace>) + Send + Sync + use<> {
-        let shared = Arc::downgrade(&self.shared);
-        move |caller| {
-            let unknown = || ("".into(), None);
-            shared.upgrade().map_or_else(unknown, |shared| shared.place_of(caller.slot, caller.launch))
-        }
+        let knows = self.knows_origin();
+        move |caller| knows(caller, None)
     }
 
     /// Does the same of a caller whose wave is given, which need not have its slot any more. Without it the place is that of the
@@ -253,9 +250,9 @@ impl Server {
 
     /// Ends a launch whose kernel has ended, or a context. Calls that are left (of waves that were killed, or of a context's
     /// kernels) get [`CallError::Cancelled`](hostcall_abi::status::CallError::Cancelled).
-    pub fn end(&self, id: LaunchId) -> LaunchReport {
-        let cancelled = self.end_all(id.into());
-        LaunchReport { cancelled: cancelled.first().map(|(_, why)| *why) }
+    /// Returns why it was cancelled first, if it was.
+    pub fn end(&self, id: LaunchId) -> Option<CancelReason> {
+        self.end_all(id.into()).first().map(|(_, why)| *why)
     }
 
     /// Has the posts taken that waves of these launches have announced: those of a launch whose kernel has ended are handled

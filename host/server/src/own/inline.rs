@@ -133,17 +133,6 @@ impl Watched for InlineCall {
         self.since
     }
 
-    /// Nobody but the consumer could answer.
-    fn deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn expire(&self, _: Instant) {}
-
-    fn give_up(&self) {}
-
-    fn give_up_soon(&self) {}
-
     fn slot(&self) -> u32 {
         self.seen.slot
     }

@@ -214,9 +214,6 @@ fn refuse_busy((ticket, rank, mut call): (Arc<Ticket>, u32, LaneCall)) {
 }
 
 /// Has an async service handle a call or a post of a method.
-///
-/// # Errors
-/// [`Panicked`] when the handler does.
 pub(super) async fn call_async(
     shared: &Shared,
     service: &dyn AsyncService,

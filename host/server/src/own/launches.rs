@@ -7,7 +7,7 @@ use crate::engine::LaunchSet;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -68,13 +68,6 @@ impl CancelReason {
     pub fn is_of_host(self) -> bool {
         matches!(self, CancelReason::Asked | CancelReason::Closed | CancelReason::TimedOut)
     }
-}
-
-/// What became of a launch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaunchReport {
-    /// Why it was cancelled, if it was: the first reason.
-    pub cancelled: Option<CancelReason>,
 }
 
 struct Entry {
@@ -280,16 +273,12 @@ impl Launches {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-
     /// Begins a launch, before its kernel starts. Returns also whether it is the only one.
     ///
     /// # Errors
     /// When too many have not ended.
     pub fn begin(&self, record: LaunchRecord) -> Result<(LaunchId, bool), TooManyLaunches> {
-        let table = &mut *self.table();
+        let table = &mut *self.table.lock();
         let id = self.enter(table, record, false)?;
         let before = self.live.load(Ordering::Relaxed);
         self.live.store(before + 1, Ordering::Release);
@@ -302,7 +291,7 @@ impl Launches {
     /// # Errors
     /// When too many launches have not ended.
     pub fn begin_context(&self, record: LaunchRecord) -> Result<LaunchId, TooManyLaunches> {
-        let table = &mut *self.table();
+        let table = &mut *self.table.lock();
         let id = self.enter(table, record, true)?;
         self.contexts.store(self.contexts.load(Ordering::Relaxed) + 1, Ordering::Release);
         self.had_contexts.store(true, Ordering::Release);
@@ -337,7 +326,7 @@ impl Launches {
     /// whether they are the only ones. `None` when there are no such ids left, though there may be single ones.
     pub fn begin_list(&self, records: &Arc<[LaunchRecord]>) -> Option<(LaunchIds, bool)> {
         let count = u32::try_from(records.len()).ok().filter(|count| (1..=MOST_IN_SPANS).contains(count))?;
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let span = table.take_span(count.next_power_of_two().ilog2(), &self.words, self.ended())?;
         let span = &mut table.spans[span as usize];
         span.generation = span.generation % LaunchId::LAST_GENERATION + 1;
@@ -354,7 +343,7 @@ impl Launches {
     /// Notes that launches are cancelled which are one, or began together; their device learns of it. Returns how many of them
     /// run and were not cancelled before.
     pub(crate) fn cancel(&self, launches: LaunchIds, why: CancelReason) -> usize {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let cancelled = launches.ids().filter(|id| table.cancel(*id, why));
         let tell = |id: LaunchId| {
             self.words[id.index() as usize].store(live(id) | CANCELLED, Ordering::SeqCst);
@@ -366,7 +355,7 @@ impl Launches {
     /// Ends launches whose kernels have ended: single ones, and those that began together. Nobody knows their ids any more, or
     /// cancels them, but no others get their indices before [`Launches::free`]. Those that do not run are passed over.
     pub(crate) fn end(&self, mut launches: LaunchSet) -> Ended {
-        let table = &mut *self.table();
+        let table = &mut *self.table.lock();
         let (mut cancelled, contexts) = (Vec::new(), self.contexts());
         launches.retain(|launches| self.end_ids(table, launches, &mut cancelled));
         Ended { launches, cancelled, has_context: self.contexts() < contexts }
@@ -414,7 +403,7 @@ impl Launches {
 
     /// Gives the indices of launches that have ended to others. Returns those that were cancelled, in order.
     pub(crate) fn free(&self, ended: Ended) -> Vec<(LaunchId, CancelReason)> {
-        let table = &mut *self.table();
+        let table = &mut *self.table.lock();
         for launches in ended.launches.lists() {
             let index = launches.first().index();
             match &mut table.entries[index as usize] {
@@ -441,24 +430,24 @@ impl Launches {
     #[cold]
     #[inline(never)]
     fn is_live_for_sure(&self, id: LaunchId) -> bool {
-        matches!(self.table().get(id), Some((_, None)))
+        matches!(self.table.lock().get(id), Some((_, None)))
     }
 
     /// Whether a launch has begun and not ended.
     #[inline]
     pub fn is_known(&self, id: LaunchId) -> bool {
         let word = self.words[id.index() as usize].load(Ordering::Relaxed) & !CANCELLED;
-        word == live(id) || self.table().get(id).is_some()
+        word == live(id) || self.table.lock().get(id).is_some()
     }
 
     /// Whether a launch runs that was cancelled, and why.
     pub fn cancelled(&self, id: LaunchId) -> Option<CancelReason> {
-        self.table().get(id).and_then(|(_, cancelled)| cancelled)
+        self.table.lock().get(id).and_then(|(_, cancelled)| cancelled)
     }
 
     /// What a launch that has begun and not ended is.
     pub fn record(&self, id: LaunchId) -> Option<LaunchRecord> {
-        self.table().get(id).map(|(record, _)| record.clone())
+        self.table.lock().get(id).map(|(record, _)| record.clone())
     }
 
     /// Launches that have begun and not ended, without contexts.
@@ -488,7 +477,7 @@ impl Launches {
 
     /// The ids of the launches that have begun and not ended.
     pub fn ids(&self) -> Vec<LaunchId> {
-        let table = self.table();
+        let table = self.table.lock();
         let single = table.entries.iter().filter_map(|place| match place {
             IndexUse::One(entry) => Some(entry.id),
             _ => None,
@@ -651,6 +640,6 @@ mod tests {
                 lists.into_iter().for_each(|list| _ = launches.end_and_free(list));
             }
         }
-        assert!(launches.table().spans.len() as u32 <= 2 * MOST_IN_SPANS / 64);
+        assert!(launches.table.lock().spans.len() as u32 <= 2 * MOST_IN_SPANS / 64);
     }
 }

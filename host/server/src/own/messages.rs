@@ -111,9 +111,6 @@ impl Messages {
 
     /// Takes a message that came in one piece. `line` are the words behind the head, of which and of `read`
     /// [`Messages::take_piece`] tells more. The message's bytes stay where they are, to be read later.
-    ///
-    /// # Errors
-    /// As for [`Messages::take_piece`].
     pub fn take_whole(
         &self,
         key: LaneKey,
@@ -204,17 +201,11 @@ impl Messages {
     }
 
     /// Takes memory for a reply of at least so many bytes.
-    ///
-    /// # Errors
-    /// [`CallError::Busy`] when there is no more.
     pub fn loan(&self, bytes: usize) -> Result<HeldLoan, CallError> {
         self.with_room(|| self.loans.take(&self.budget, bytes))
     }
 
     /// Returns a loan with these bytes.
-    ///
-    /// # Errors
-    /// [`CallError::Busy`] when there is no memory for it.
     pub fn loan_of(&self, bytes: &[u8]) -> Result<HeldLoan, CallError> {
         let mut loan = self.loan(bytes.len())?;
         loan.bytes_mut()[..bytes.len()].copy_from_slice(bytes);

@@ -69,7 +69,7 @@ mod unfinished;
 pub use builder::{ByHand, ServerBuilder, ServerError};
 pub use control::{ReadyPosts, Server, Statistics};
 pub use deferred::{DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, OpenCalls};
-pub use launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
+pub use launches::{CancelReason, LaunchRecord, Launches, TooManyLaunches};
 pub use registration::Registration;
 pub use registry::{Handler, RegisterError};
 pub use shared::Completion;

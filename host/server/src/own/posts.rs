@@ -11,6 +11,7 @@ use super::shared::Shared;
 use crate::engine::caught::catch;
 use crate::engine::executor::BeginsLater;
 use crate::engine::handling::set_service;
+use crate::engine::rare::Rare;
 use crate::engine::workers::Work;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::word::MAX_POST_WORDS;
@@ -20,7 +21,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// Most posts in a service's queue, besides those of rings that were cleared.
@@ -58,89 +59,102 @@ pub(crate) struct PostQueue(Mutex<State>);
 /// are dropped when their turn comes.
 #[derive(Default)]
 pub(crate) struct PostCounts {
-    by_launch: Mutex<HashMap<LaunchId, u64>>,
-    /// Whether there are such launches: it is asked at the end of each launch. Changes under the lock.
-    has_some: AtomicBool,
+    by_launch: Rare<HashMap<LaunchId, u64>>,
     changed: Condvar,
     /// How often posts of a launch were forgotten.
     forgotten: AtomicU64,
-    /// Futures that handle posts: they look whether theirs are forgotten.
-    wakers: Mutex<Vec<Waker>>,
+    /// Of each service whose future waits for its handler: wakes that future, which looks whether its post is forgotten.
+    wakers: Mutex<HashMap<ServiceAddress, Waker>>,
+}
+
+/// Where a service lies, of which one future at a time handles posts.
+type ServiceAddress = usize;
+
+/// The place of a future's waker while it handles a post.
+struct WakerPlace<'a> {
+    counts: &'a PostCounts,
+    service: ServiceAddress,
+}
+
+impl WakerPlace<'_> {
+    /// Waits until the posts of a launch are forgotten.
+    fn poll_forgotten(&self, launch: LaunchId, context: &Context<'_>) -> Poll<()> {
+        // Whoever forgets them later finds the waker; who did it before is seen below.
+        let mut wakers = self.counts.wakers.lock();
+        match wakers.get_mut(&self.service) {
+            Some(waker) => waker.clone_from(context.waker()),
+            None => _ = wakers.insert(self.service, context.waker().clone()),
+        }
+        drop(wakers);
+        if self.counts.is_wanted(launch) { Poll::Pending } else { Poll::Ready(()) }
+    }
+}
+
+impl Drop for WakerPlace<'_> {
+    fn drop(&mut self) {
+        let waker = self.counts.wakers.lock().remove(&self.service);
+        // Not under the lock: it may be a runtime's of the user's.
+        drop(waker);
+    }
 }
 
 impl PostCounts {
     fn add(&self, launch: LaunchId, count: usize) {
-        let mut by_launch = self.by_launch.lock();
-        *by_launch.entry(launch).or_default() += count as u64;
-        self.has_some.store(true, Ordering::Release);
+        self.by_launch.change(|by_launch| *by_launch.entry(launch).or_default() += count as u64);
     }
 
     fn is_wanted(&self, launch: LaunchId) -> bool {
-        self.by_launch.lock().contains_key(&launch)
+        self.by_launch.change_some(|by_launch| by_launch.contains_key(&launch)) == Some(true)
     }
 
     pub(super) fn handled(&self, launch: LaunchId) {
-        let mut by_launch = self.by_launch.lock();
-        if let Some(count) = by_launch.get_mut(&launch) {
-            *count -= 1;
-            if *count == 0 {
-                by_launch.remove(&launch);
-                self.has_some.store(!by_launch.is_empty(), Ordering::Release);
-                self.changed.notify_all();
+        self.by_launch.change(|by_launch| {
+            if let Some(count) = by_launch.get_mut(&launch) {
+                *count -= 1;
+                if *count == 0 {
+                    by_launch.remove(&launch);
+                    self.changed.notify_all();
+                }
             }
-        }
+        });
     }
 
     /// Forgets the posts of launches: those in queues will not be handled.
     pub fn forget(&self, launches: LaunchIds) {
-        let mut by_launch = self.by_launch.lock();
-        let before = by_launch.len();
-        by_launch.retain(|launch, _| !launches.contains(*launch));
-        let forgotten = before - by_launch.len();
+        // Under the lock also where there are none: who adds some takes it before it looks whether the launch lives.
+        let forgotten = self.by_launch.change(|by_launch| {
+            let before = by_launch.len();
+            by_launch.retain(|launch, _| !launches.contains(*launch));
+            before - by_launch.len()
+        });
         if forgotten > 0 {
-            self.has_some.store(!by_launch.is_empty(), Ordering::Release);
             self.forgotten.fetch_add(forgotten as u64, Ordering::Release);
             self.changed.notify_all();
-            drop(by_launch);
             self.wake();
         }
     }
 
     /// Forgets the posts of all launches.
     pub fn forget_all(&self) {
-        let mut by_launch = self.by_launch.lock();
-        by_launch.clear();
-        self.has_some.store(false, Ordering::Release);
+        self.by_launch.change(HashMap::clear);
         self.changed.notify_all();
-        drop(by_launch);
         self.wake();
     }
 
     /// Wakes the futures that handle posts.
     fn wake(&self) {
         let wakers = std::mem::take(&mut *self.wakers.lock());
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Waits until the posts of a launch are forgotten.
-    fn poll_forgotten(&self, launch: LaunchId, context: &Context<'_>) -> Poll<()> {
-        // Whoever forgets them later finds the waker; who did it before is seen below.
-        let mut wakers = self.wakers.lock();
-        if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-            wakers.push(context.waker().clone());
-        }
-        drop(wakers);
-        if self.is_wanted(launch) { Poll::Pending } else { Poll::Ready(()) }
+        wakers.into_values().for_each(Waker::wake);
     }
 
     /// Returns whether all posts of launches were handled that were taken from rings, or the launches were cancelled.
     pub fn has_handled(&self, launches: LaunchIds) -> bool {
-        !self.has_some.load(Ordering::Acquire) || !has_posts_of(&self.by_launch.lock(), launches)
+        self.by_launch.change_some(|by_launch| has_posts_of(by_launch, launches)) != Some(true)
     }
 
     /// Waits until all posts of launches were handled that were taken from rings, or the launches were cancelled.
     pub fn wait_until_handled(&self, launches: LaunchIds) {
-        drop(self.changed.wait_while(self.by_launch.lock(), |by_launch| has_posts_of(by_launch, launches)));
+        self.by_launch.wait_while(&self.changed, |by_launch| has_posts_of(by_launch, launches));
     }
 }
 
@@ -319,10 +333,11 @@ async fn handle_async(shared: &Shared, post: &QueuedPost) {
     let caller = post.caller;
     let words = post.words().to_vec();
     let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
+    let place = WakerPlace { counts: &shared.post_counts, service: Arc::as_ptr(&post.entry.service).addr() };
     let mut handles = pin!(call_async(shared, &***service, &post.entry, request));
     let is_handled = poll_fn(|context| match handles.as_mut().poll(context) {
         Poll::Ready(result) => Poll::Ready(result.is_ok()),
-        Poll::Pending => shared.post_counts.poll_forgotten(caller.launch, context).map(|()| false),
+        Poll::Pending => place.poll_forgotten(caller.launch, context).map(|()| false),
     });
     if !is_handled.await {
         shared.statistics.count_refused_posts(1);
@@ -343,4 +358,80 @@ fn refuse(shared: &Shared, posts: &VecDeque<QueuedPost>) {
         shared.post_counts.handled(post.caller.launch);
     }
     shared.posts_wanted();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::control::Server;
+    use super::super::launches::LaunchRecord;
+    use super::super::registry::{Handler, Registry};
+    use super::*;
+    use futures_lite::future::yield_now;
+    use hostcall_abi::layout::Layout;
+    use hostcall_abi::service::Method;
+    use hostcall_channel::SharedMemory;
+    use hostcall_service::{AsyncReply, AsyncService, OwnedReply};
+    use std::sync::mpsc;
+
+    /// Its handler waits once, and for ever if the post says so.
+    struct Waits(mpsc::SyncSender<()>);
+
+    impl AsyncService for Waits {
+        fn methods(&self) -> &[Method] {
+            const { &[Method::untyped("waits", 7)] }
+        }
+
+        fn call(&self, _: usize, request: OwnedRequest) -> AsyncReply {
+            let (waits, for_ever) = (self.0.clone(), request.words[0] != 0);
+            Box::pin(async move {
+                yield_now().await;
+                let _ = waits.send(());
+                if for_ever {
+                    std::future::pending::<()>().await;
+                }
+                Ok(OwnedReply::default())
+            })
+        }
+    }
+
+    /// As many posts as there may be, each of which finds its queue empty: nothing is kept of their futures.
+    #[test]
+    fn a_future_that_has_ended_leaves_nothing_behind() {
+        let layout = Layout::small(32, 1, 4, 256);
+        let server = Server::builder(Arc::new(SharedMemory::allocate(layout.check().unwrap())));
+        let server = server.start().unwrap();
+        let shared = server.shared();
+        let (waits, has_waited) = mpsc::sync_channel(1);
+        let mut registry = Registry::new();
+        let service = registry.add(Handler::futures(Waits(waits))).unwrap();
+        let entry = registry.find(7).unwrap().clone();
+        let launch = server.begin(LaunchRecord::default()).unwrap();
+        let post = |word| {
+            let caller = Caller { launch, ..Caller::default() };
+            let words = [word; MAX_POST_WORDS];
+            let mut state = service.posts.0.lock();
+            state.posts.push_back(QueuedPost { entry: entry.clone(), extra: 0, words, count: 1, caller });
+            shared.post_counts.add(launch, 1);
+            assert!(!std::mem::replace(&mut state.is_handled, true), "the queue was empty");
+            drop(state);
+            handle_all(shared, &service);
+            has_waited.recv().unwrap();
+        };
+        let wait_until_idle = || {
+            while service.posts.0.lock().is_handled {
+                std::thread::yield_now();
+            }
+        };
+        for _ in 0..100 {
+            post(0);
+            wait_until_idle();
+        }
+        assert_eq!(shared.post_counts.wakers.lock().len(), 0);
+        // One that waits is woken when its post is forgotten.
+        post(1);
+        shared.post_counts.forget(launch.into());
+        wait_until_idle();
+        assert_eq!(shared.post_counts.wakers.lock().len(), 0);
+        assert_eq!(server.statistics().refused_posts, 1);
+    }
 }

@@ -58,9 +58,6 @@ impl ReplyBytes {
     }
 
     /// Returns a loan with the bytes.
-    ///
-    /// # Errors
-    /// [`CallError::Busy`] when there is no memory for it.
     pub fn into_loan(self, messages: &Messages) -> Result<HeldLoan, CallError> {
         match self {
             Self::Many { loan, .. } => Ok(loan),

@@ -6,7 +6,7 @@ use crate::engine::Threads;
 use crate::engine::functions::Functions;
 use crate::engine::report;
 use crate::services::{Builtins, HeapOwner, ProgramMemory};
-use hostcall_channel::rocm::{DeviceMemory, SLOT_WORDS};
+use hostcall_channel::rocm::SLOT_WORDS;
 use std::fmt;
 use std::sync::Arc;
 
@@ -55,16 +55,6 @@ impl fmt::Display for SanitizerReport {
 }
 
 impl Services {
-    /// Registers what needs nothing but the host: printing to the streams of `builtins`, and the sanitizer's reports as
-    /// lines on stderr.
-    ///
-    /// # Errors
-    /// [`ServiceTaken`] when one of the numbers has a handler.
-    pub fn register_builtins(&self, builtins: &Builtins) -> Result<(), ServiceTaken> {
-        self.register_printf(builtins)?;
-        self.register_sanitizer_reports()
-    }
-
     /// Registers service 4: reports of the address sanitizer are lines on stderr.
     ///
     /// # Errors
@@ -83,54 +73,29 @@ impl Services {
         self.add(number::PRINTF, "printf", mode, Threads::Output, move |packet| print::print(packet, &stdio))
     }
 
-    /// Registers service 3: kernels allocate and free memory of their device. `memory` may wait.
-    ///
-    /// # Errors
-    /// [`ServiceTaken`] when the number has a handler.
-    pub fn register_device_memory(&self, memory: impl DeviceMemory) -> Result<(), ServiceTaken> {
-        let memory = Arc::new(memory);
-        let frees = memory.clone();
-        self.register_memory(
-            move |bytes, align| memory.allocate(bytes, align),
-            move |address| {
-                frees.free(address);
-            },
-        )
-    }
-
-    fn register_memory(
-        &self,
-        allocate: impl Fn(u64, u64) -> u64 + Send + Sync + 'static,
-        free: impl Fn(u64) + Send + Sync + 'static,
-    ) -> Result<(), ServiceTaken> {
-        self.register(number::DEVICE_MEMORY, "device memory", Mode::Blocking, move |packet| {
-            packet.each_lane(|_, words| {
-                words[0] = match [words[0], words[1]] {
-                    [0, 0] => 0,
-                    [0, bytes] => allocate(bytes, if bytes == SLAB_BYTES { bytes } else { ALIGN }),
-                    [address, _] => {
-                        free(address);
-                        0
-                    }
-                };
-            });
-        })
-    }
-
-    /// Registers service 3 with the heap of `builtins`, whose limit holds. What kernels do not free is freed when the last
+    /// Registers service 3: kernels allocate and free memory of the heap of `builtins`, whose limit holds. What kernels do not free is freed when the last
     /// clone of these handlers is dropped, so that one is kept until all kernels have ended.
     ///
     /// # Errors
     /// [`ServiceTaken`] when the number has a handler.
     pub fn register_device_heap(&self, builtins: &Builtins) -> Result<(), ServiceTaken> {
-        let memory = Arc::new(ProgramMemory::new(builtins.heap()));
-        let of_frees = memory.clone();
-        self.register_memory(
-            move |bytes, align| memory.heap.allocate_for(HeapOwner::Program(memory.program), bytes, align),
-            move |address| {
-                of_frees.heap.free_of(HeapOwner::Program(of_frees.program), address);
-            },
-        )
+        let memory = ProgramMemory::new(builtins.heap());
+        let owner = HeapOwner::Program(memory.program);
+        self.register(number::DEVICE_MEMORY, "device memory", Mode::Blocking, move |packet| {
+            packet.each_lane(|_, words| {
+                words[0] = match [words[0], words[1]] {
+                    [0, 0] => 0,
+                    [0, bytes] => {
+                        let align = if bytes == SLAB_BYTES { bytes } else { ALIGN };
+                        memory.heap.allocate_for(owner, bytes, align)
+                    }
+                    [address, _] => {
+                        memory.heap.free_of(owner, address);
+                        0
+                    }
+                };
+            });
+        })
     }
 
     /// Registers service 4: `report` is called for each lane whose access the address sanitizer reports.

@@ -101,12 +101,6 @@ impl Watched for Job {
         self.started
     }
 
-    fn deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn expire(&self, _now: Instant) {}
-
     fn give_up(&self) {
         if self.close() {
             if let Some(mut recording) = self.recording.lock().take() {
@@ -115,10 +109,6 @@ impl Watched for Job {
             }
             self.buffer.release(self.packet);
         }
-    }
-
-    fn give_up_soon(&self) {
-        self.give_up();
     }
 
     fn slot(&self) -> u32 {

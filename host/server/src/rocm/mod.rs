@@ -67,7 +67,7 @@ pub use builtin::SanitizerReport;
 pub use consumer::{CallsExpected, Consumer, LaunchError, RegisterError, Statistics};
 pub use hostcall_channel::rocm::host::Broken;
 pub use hostcall_channel::rocm::{
-    ALIGN, DeviceMemory, Layout, LayoutError, MAX_PACKETS, PacketMemory, SLOT_WORDS, Version,
+    ALIGN, Layout, LayoutError, MAX_PACKETS, PacketMemory, SLOT_WORDS, Version,
 };
 pub use options::{Fault, FaultKind, Options};
 pub use services::{Mode, Packet, ServiceTaken, Services, number};

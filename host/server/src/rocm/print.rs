@@ -43,7 +43,7 @@ pub(super) fn print(packet: &mut Packet<'_>, stdio: &Stdio) {
         drop(append);
         if let Err(error @ RenderError::TooLong) = &written {
             // A kernel without fault may print such a line. Of others, their lane alone learns.
-            sink.refuse_line(stream, MAX_LINE_BYTES as u64, error);
+            sink.refuse(stream, MAX_LINE_BYTES as u64, &"a line", error);
         }
         written.map_or(REFUSED, |bytes| bytes as u64)
     });

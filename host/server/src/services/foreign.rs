@@ -155,7 +155,7 @@ impl ForeignHandler for Foreign {
         let mut out = Vec::new();
         if let Err(error) = format.render_words(&words, &mut out) {
             let sink = self.stdio.sink_of(calling_launch());
-            sink.refuse_line(Stream::from_number(stream)?, MAX_LINE_BYTES as u64, &error);
+            sink.refuse(Stream::from_number(stream)?, MAX_LINE_BYTES as u64, &"a line", &error);
             return Err(CallError::Malformed);
         }
         SharedHandler(self.stdio.clone()).write(stream, &out)?;

@@ -193,7 +193,12 @@ impl Printer {
         let stream = Stream::from_number(stream)?;
         let caller = caller().unwrap_or_default();
         if !self.stdio.lines().is_some_and(|lines| lines.leaves_out(caller)) {
-            self.stdio.sink_of(calling_launch()).refuse(stream, bytes, reason);
+            self.stdio.sink_of(calling_launch()).refuse(
+                stream,
+                bytes,
+                &format_args!("a text of {bytes} bytes"),
+                &reason,
+            );
         }
         Ok(())
     }
@@ -290,7 +295,7 @@ fn render_post(sink: &Sink, line: &Line, words: &[u64], text: &mut Vec<u8>) -> b
 /// Has flushes tell of a line whose formatting panicked.
 #[cold]
 fn refuse_panicked(sink: &Sink, line: &Line) {
-    sink.refuse_line(line.stream, 0, &"the server's code that formats it panicked");
+    sink.refuse(line.stream, 0, &"a line", &"the server's code that formats it panicked");
 }
 
 /// Returns the error of a line that is not printed. Has flushes tell of it where a kernel without fault may
@@ -298,8 +303,8 @@ fn refuse_panicked(sink: &Sink, line: &Line) {
 #[cold]
 fn refuse(sink: &Sink, line: &Line, error: RenderError) -> CallError {
     match error {
-        RenderError::TooLong => sink.refuse_line(line.stream, MAX_LINE_BYTES as u64, &error),
-        RenderError::Count(_) => sink.refuse_line(line.stream, 0, &error),
+        RenderError::TooLong => sink.refuse(line.stream, MAX_LINE_BYTES as u64, &"a line", &error),
+        RenderError::Count(_) => sink.refuse(line.stream, 0, &"a line", &error),
         RenderError::Missing(_) | RenderError::Type(_) | RenderError::Decode => {}
     }
     CallError::Malformed

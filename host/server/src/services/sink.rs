@@ -12,7 +12,6 @@
 use super::lines::{Printing, mark};
 use crate::engine::caught::{Contained, catch, drop_caught};
 use crate::engine::is_engines;
-use hostcall_abi::status::CallError;
 use hostcall_locks::{Condvar, Mutex, MutexGuard};
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -214,10 +213,6 @@ impl Sink {
         Self::writers(io::stdout(), io::stderr())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.0.state.lock()
-    }
-
     /// Appends text to a stream, waiting for room.
     ///
     /// # Errors
@@ -231,28 +226,16 @@ impl Sink {
 
     /// Returns the error of a stream's writer that has failed.
     pub(super) fn check(&self, stream: Stream) -> io::Result<()> {
-        self.state().failure(stream).map_or(Ok(()), |failure| Err(failure.to_error()))
+        self.0.0.state.lock().failure(stream).map_or(Ok(()), |failure| Err(failure.to_error()))
     }
 
-    /// Notes that the server refused a text: flushes end with an error from then on.
-    pub(super) fn refuse(&self, stream: Stream, bytes: u64, reason: CallError) {
-        let mut state = self.state();
+    /// Notes that the server refused `what`, of at least so many bytes: flushes end with an error from then on.
+    pub(crate) fn refuse(&self, stream: Stream, bytes: u64, what: &dyn Display, reason: &dyn Display) {
+        let mut state = self.0.0.state.lock();
         state.lost = state.lost.saturating_add(bytes);
         state.refused += 1;
         state.first_refused.get_or_insert_with(|| {
-            let text = format!("{stream}: a text of {bytes} bytes was refused: {reason}");
-            Failure { kind: io::ErrorKind::Other, code: None, text }
-        });
-    }
-
-    /// As [`Sink::refuse`], for a line that has no text because it was not formatted to its end. It has at
-    /// least so many bytes.
-    pub(crate) fn refuse_line(&self, stream: Stream, bytes: u64, reason: &dyn Display) {
-        let mut state = self.state();
-        state.lost = state.lost.saturating_add(bytes);
-        state.refused += 1;
-        state.first_refused.get_or_insert_with(|| {
-            let text = format!("{stream}: a line was refused: {reason}");
+            let text = format!("{stream}: {what} was refused: {reason}");
             Failure { kind: io::ErrorKind::Other, code: None, text }
         });
     }
@@ -269,13 +252,13 @@ impl Sink {
 
     /// Returns whether kernels' posts are declined now, because too much waits to be written.
     pub(crate) fn is_full(&self) -> bool {
-        self.state().bytes.len() >= MOST_POSTED_BYTES
+        self.0.0.state.lock().bytes.len() >= MOST_POSTED_BYTES
     }
 
     /// Appends without waiting; nobody else does meanwhile.
     #[inline]
     pub(crate) fn append(&self) -> Append<'_> {
-        Append { state: self.state(), queue: &self.0.0 }
+        Append { state: self.0.0.state.lock(), queue: &self.0.0 }
     }
 
     /// Waits until all that was appended before has been written. What is appended meanwhile is not waited for.
@@ -292,7 +275,7 @@ impl Sink {
     /// # Errors
     /// As for [`Sink::flush`].
     pub fn flush_until(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        self.wait_written(self.appended(), deadline).inspect_err(|_| self.state().is_told = true)
+        self.wait_written(self.appended(), deadline).inspect_err(|_| self.0.0.state.lock().is_told = true)
     }
 
     /// Waits until so many of the bytes that were ever appended have been written, or dropped because their writer failed, until
@@ -317,7 +300,7 @@ impl Sink {
 
     /// Returns what waits to be written.
     pub fn unwritten(&self) -> Option<Unwritten> {
-        let state = self.state();
+        let state = self.0.0.state.lock();
         let bytes = state.appended - state.written;
         let next = || state.runs.first().map(|(stream, _)| (*stream, Duration::ZERO));
         let (stream, waited) =
@@ -327,12 +310,12 @@ impl Sink {
 
     /// Returns how many bytes were ever appended.
     pub fn appended(&self) -> u64 {
-        self.state().appended
+        self.0.0.state.lock().appended
     }
 
     /// Returns whether so many bytes were written, or dropped because their writer failed; else they are soon.
     pub fn has_written(&self, appended: u64) -> bool {
-        let state = self.state();
+        let state = self.0.0.state.lock();
         if state.written < appended {
             self.0.0.work.notify_one();
         }
@@ -342,7 +325,7 @@ impl Sink {
     /// Returns how many bytes were dropped, because the writer of their stream had failed or the server
     /// refused them. A line that is too long counts as the longest that is taken.
     pub fn lost_bytes(&self) -> u64 {
-        self.state().lost
+        self.0.0.state.lock().lost
     }
 }
 

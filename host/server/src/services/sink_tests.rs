@@ -136,7 +136,7 @@ fn a_flush_waits_for_what_came_before_only() {
         flushes.send(()).unwrap();
     });
     // The writing thread has taken the first piece.
-    while sink.state().flushers == 0 || !sink.state().bytes.is_empty() {
+    while sink.0.0.state.lock().flushers == 0 || !sink.0.0.state.lock().bytes.is_empty() {
         std::thread::yield_now();
     }
     // Somebody prints on and on: the second piece waits for its reader for ever.
@@ -172,7 +172,7 @@ fn handlers_wait_while_the_buffer_is_full() {
         scope.spawn(|| {
             for i in 0..40u8 {
                 sink.write(Stream::Stdout, &[i; 1 << 20]).unwrap();
-                assert!(sink.state().bytes.len() <= MOST_BYTES + (1 << 20));
+                assert!(sink.0.0.state.lock().bytes.len() <= MOST_BYTES + (1 << 20));
             }
             sink.flush().unwrap();
         });

@@ -2,9 +2,7 @@
 //! consumer. Calls over another buffer are answered all the while, no handler panics, and the consumer ends.
 
 use hostcall_channel::rocm::client;
-use hostcall_server::rocm::{
-    Consumer, DeviceMemory, FaultKind, Layout, Mode, Options, PacketMemory, Services, Version,
-};
+use hostcall_server::rocm::{Consumer, FaultKind, Layout, Mode, Options, PacketMemory, Services, Version};
 use hostcall_server::services::Builtins;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,31 +53,17 @@ impl Input<'_> {
     }
 }
 
-/// Gives addresses that nobody uses.
-struct Addresses(AtomicU64);
-
-// SAFETY: no kernel runs.
-unsafe impl DeviceMemory for Addresses {
-    fn allocate(&self, bytes: u64, align: u64) -> u64 {
-        assert!(bytes != 0 && align.is_power_of_two());
-        self.0.fetch_add(align, Ordering::Relaxed)
-    }
-
-    fn free(&self, address: u64) -> bool {
-        address.is_multiple_of(4096)
-    }
-}
-
 /// Services, and what kernels call their function by.
 fn services() -> (Services, u64) {
     let services = Services::new();
     let builtins = Builtins::builder()
         .stdout(std::io::sink())
         .stderr(std::io::sink())
+        .heap_limit(1 << 20)
         .build()
         .expect("builtins need nothing");
     services.register_printf(&builtins).expect("the number is free");
-    services.register_device_memory(Addresses(AtomicU64::new(4096))).expect("the number is free");
+    services.register_device_heap(&builtins).expect("the number is free");
     services.register_sanitizer(|report| drop(report.to_string())).expect("the number is free");
     let function = services.register_function(|words| [words[0], words[6]]).expect("the number is free");
     let increment = services.register(5, "increment", Mode::Inline, |packet| {

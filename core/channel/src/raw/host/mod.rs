@@ -393,7 +393,8 @@ impl Collector {
     }
 
     /// Pages that nobody has and that wait for others of their block.
-    pub fn waiting_pages(&self) -> u32 {
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn waiting_pages(&self) -> u32 {
         self.blocks.all_back
     }
 

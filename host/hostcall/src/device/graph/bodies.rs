@@ -226,7 +226,7 @@ impl Bodies<'_> {
                 let (name, records) = (kernel.kernel.name.clone(), planned.wave_records());
                 let device = &self.inner.device;
                 let owner: Arc<dyn Owner> = origin.clone();
-                self.inner.launch_for(name, Some(owner), parts, |parameters, sequence, words| {
+                self.inner.launch(name, Some(owner), parts, |parameters, sequence, words| {
                     kernel.begin(device, parameters, sequence, words, records)
                 })?;
             }

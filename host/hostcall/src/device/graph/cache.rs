@@ -5,7 +5,7 @@ use crate::device::core::Core;
 use crate::device::error::{Error, GraphError};
 use crate::device::inner::Device;
 use hostcall_device::kernel::Plain;
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::fmt;
@@ -26,10 +26,10 @@ struct Use {
 struct Cached {
     core: Arc<Core>,
     /// In the order in which they are handed out.
-    allocations: Mutex<Vec<Kept>>,
+    allocations: Mutex<Vec<KeptAllocation>>,
 }
 
-struct Kept {
+struct KeptAllocation {
     asked: Asked,
     allocation: Arc<Allocation>,
 }
@@ -46,12 +46,6 @@ impl Asked {
     /// So many bytes of values of a type.
     pub fn new<T: Plain>(bytes: usize) -> Self {
         Self { bytes, values: TypeId::of::<T>() }
-    }
-}
-
-impl Cached {
-    fn allocations(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.allocations.lock()
     }
 }
 
@@ -107,7 +101,7 @@ impl AllocCache {
 
     /// Returns how many allocations it has.
     pub fn len(&self) -> usize {
-        self.cached.allocations().len()
+        self.cached.allocations.lock().len()
     }
 
     /// Says whether it has none.
@@ -121,8 +115,8 @@ impl AllocCache {
     /// When graphs use some: their next replay would use other memory than work under the cache. Nothing is forgotten then.
     pub fn clear(&self) -> Result<(), Error> {
         let _forgotten = {
-            let mut allocations = self.cached.allocations();
-            let is_used = |kept: &&Kept| kept.allocation.graph_uses.load(Ordering::Relaxed) > 0;
+            let mut allocations = self.cached.allocations.lock();
+            let is_used = |kept: &&KeptAllocation| kept.allocation.graph_uses.load(Ordering::Relaxed) > 0;
             let used = allocations.iter().filter(is_used).count();
             if used > 0 {
                 return Err(GraphError::CacheInUse { allocations: used }.into());
@@ -146,8 +140,12 @@ pub(crate) fn take_cached(
         Some((used.cache.clone(), used.next - 1))
     });
     let (cache, at) = found?;
-    let kept =
-        cache.allocations().get(at).filter(|kept| kept.asked == asked).map(|kept| kept.allocation.clone());
+    let kept = cache
+        .allocations
+        .lock()
+        .get(at)
+        .filter(|kept| kept.asked == asked)
+        .map(|kept| kept.allocation.clone());
     if let Some(kept) = kept {
         return Some(Ok(kept));
     }
@@ -155,8 +153,8 @@ pub(crate) fn take_cached(
         Ok(new) => new,
         Err(error) => return Some(Err(error)),
     };
-    let mut allocations = cache.allocations();
+    let mut allocations = cache.allocations.lock();
     let at = at.min(allocations.len());
-    allocations.insert(at, Kept { asked, allocation: new.clone() });
+    allocations.insert(at, KeptAllocation { asked, allocation: new.clone() });
     Some(Ok(new))
 }

@@ -13,7 +13,7 @@ use crate::device::grid::Grid;
 use crate::device::inner::Device;
 use crate::device::stream::Stream;
 use crate::device::uses::Point;
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,11 +57,6 @@ impl Instance {
         Ok(Self { shared: Arc::new(Shared { name, device, state: Mutex::new(state) }) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Users' code does not run under it, and nothing panics halfway through a change.
-        self.shared.state.lock()
-    }
-
     /// Returns the graph's name.
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -80,7 +75,7 @@ impl Instance {
         self.check_stream(stream)?;
         refuse_captured(stream, || GraphError::InstanceLaunched, "launch")?;
         let queue = stream.queue();
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         let number = state.launched + 1;
         let replay = push(queue, &state.plan, &self.shared.name, number, state.last.clone())?;
         state.launched = number;
@@ -103,7 +98,7 @@ impl Instance {
     /// same.
     pub fn upload(&self, stream: &Stream) -> Result<(), Error> {
         self.check_stream(stream)?;
-        let plan = self.state().plan.clone();
+        let plan = self.shared.state.lock().plan.clone();
         make_lists(&self.shared.device.inner, &plan, StreamKey::of(stream.queue().words()))
     }
 
@@ -134,7 +129,7 @@ impl Instance {
         let (node, kernel) = (node.into(), kernel.resolve(&self.shared.device)?);
         // What is replaced, or could not be put in its place, may be the last of a user's values.
         let (result, _old) = {
-            let mut state = self.state();
+            let mut state = self.shared.state.lock();
             let mut recorded = state.recorded.clone();
             let before = state.before.as_ref();
             recorded.change(node.numbers(), &node, before, |old| match old {
@@ -182,7 +177,7 @@ impl Instance {
         let device = &self.shared.device.inner;
         device.core.check_own(&graph.device.inner.core, graph_called(&graph.name))?;
         let _old = {
-            let mut state = self.state();
+            let mut state = self.shared.state.lock();
             same_shape(&state.recorded, &graph.recorded, &NodePath::root())?;
             let plan = Plan::new(device, &graph.recorded, Some(&state.plan))?;
             if state.before.is_none() {

@@ -69,7 +69,7 @@ use crate::device::prepare::OfStream;
 use crate::device::stream::Parts;
 use crate::device::words::StreamWords;
 use hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS;
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use hostcall_seam::{
     BackendError, ConditionalList, DeviceAddress, DeviceKind, Dispatch, KernelList, KernelMemory,
     LIST_TURN_AT, LIST_TURN_OF_AT, LIST_WORDS_BYTES, ListBody,
@@ -231,11 +231,6 @@ impl List {
         1 + self.records.len() as u64 / KERNELS_AN_OPERATION
     }
 
-    fn made(&self) -> MutexGuard<'_, Vec<(StreamKey, Option<Arc<StreamList>>)>> {
-        // Nothing panics halfway through a change.
-        self.made.lock()
-    }
-
     /// Returns the list as it was made for a stream. Without that its kernels are launched one by one. The software device, which waits
     /// for nothing, makes it now.
     pub fn of_stream(&self, device: &Inner, plan: &Plan, stream: StreamKey) -> Option<Arc<StreamList>> {
@@ -252,12 +247,12 @@ impl List {
 
     /// Returns the list that was made for a stream, or tried in vain.
     fn tried(&self, stream: StreamKey) -> Option<Option<Arc<StreamList>>> {
-        self.made().iter().find(|(of, _)| *of == stream).map(|(_, list)| list.clone())
+        self.made.lock().iter().find(|(of, _)| *of == stream).map(|(_, list)| list.clone())
     }
 
     /// Notes what became of a list. The stream that had one first gives way, if there are too many.
     fn put(&self, stream: StreamKey, list: Option<Arc<StreamList>>) {
-        let mut made = self.made();
+        let mut made = self.made.lock();
         let same = made.iter().position(|(of, _)| *of == stream);
         let gives_way = same.or_else(|| (made.len() == MOST_STREAMS).then_some(0));
         let old = gives_way.map(|at| made.remove(at));

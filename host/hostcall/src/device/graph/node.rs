@@ -13,6 +13,7 @@ use crate::device::prepare::{self, LaunchMemory, OfStream};
 use crate::device::stream::{Parameters, Parts};
 use crate::device::transfer::{Checked, Transfer, TransferKind};
 use crate::device::words::StreamWords;
+use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId, NEVER_STOPS};
 use hostcall_server::LaunchRecord;
 use std::any::Any;
@@ -248,7 +249,7 @@ impl KernelNode {
         let (id, memory) =
             (LaunchId::from_bits(place), LaunchMemory { bytes: self.memory_bytes, wave_records: 0 });
         let params = prepare::params(device, &self.grid, memory, place.into(), id, of_stream);
-        parts.parameters.set_first(&params);
+        parts.parameters.set_at(0, params.as_bytes());
     }
 
     /// Says whether no lane of it stops its stream, as far as the build knows.

@@ -89,7 +89,7 @@ impl ProgramKernel {
         (parts.workgroups, parts.lanes) = (grid.workgroups, grid.workgroup_size);
         parts.workgroup_bytes = grid.workgroup_memory_bytes;
         // It calls by another protocol, so that hostcall's server does not know it.
-        stream.queue().launch(self.name.into(), parts, |_, _, _| Ok(LaunchId::NONE))?;
+        stream.queue().launch(self.name.into(), None, parts, |_, _, _| Ok(LaunchId::NONE))?;
         stream.synchronize()
     }
 }

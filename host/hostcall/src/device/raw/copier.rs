@@ -84,8 +84,6 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    /// # Errors
-    /// When the driver has no queue left.
     pub fn new(core: &Core, memory: Arc<Memory>) -> Result<Self, Error> {
         let (layout, now) = (memory.layout, Instant::now());
         let bytes = u64::from(layout.data_words()) * 8;
@@ -197,9 +195,6 @@ impl Copier {
     }
 
     /// Asks now and then whether the device failed, by somebody who waits for a copy.
-    ///
-    /// # Errors
-    /// When it did.
     pub fn check(&mut self) -> Result<(), BackendError> {
         let now = Instant::now();
         if self.has_failed || now - self.checked < CHECK {

@@ -59,9 +59,6 @@ pub(super) struct Found {
 
 impl Found {
     /// Nothing is found yet, of records of so many bytes each.
-    ///
-    /// # Errors
-    /// When the driver has no queue left.
     pub fn new(core: &Core, memory: &Arc<Memory>, home_slots: u32, unit: u32) -> Result<Self, Error> {
         let copier = memory.is_staged().then(|| Copier::new(core, memory.clone())).transpose()?;
         let block_pages = if copier.is_some() { copier::block_pages(&memory.layout) } else { 1 };

@@ -102,9 +102,6 @@ impl Memory {
 
     /// Has a queue copy bytes of the device's pages to the host's.
     ///
-    /// # Errors
-    /// When the device failed.
-    ///
     /// # Panics
     /// When the run does not lie in the pages, or they are not staged.
     ///
@@ -122,9 +119,6 @@ impl Memory {
     }
 
     /// Has a queue copy entries of the ring of free pages to the device, from these positions.
-    ///
-    /// # Errors
-    /// When the device failed.
     ///
     /// # Panics
     /// When pages are not staged, or there are fewer entries.

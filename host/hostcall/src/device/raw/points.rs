@@ -31,9 +31,6 @@ const LOOK: Duration = Duration::from_millis(1);
 const LONGEST_FLUSH: Duration = Duration::from_secs(5);
 
 /// Makes the memory of a device's trace points.
-///
-/// # Errors
-/// When there is none.
 pub(in crate::device) fn memory(core: &Core, layout: &Layout) -> Result<Arc<Memory>, Error> {
     let pages = (PAGES_A_WAVE * layout.home_slots).next_power_of_two().clamp(LEAST_PAGES, MOST_PAGES);
     let layout_of_pages = RawLayout::new(pages, PAGE_BYTES).expect("sizes within the bounds");
@@ -152,9 +149,6 @@ pub(crate) struct TracedPoints {
 
 impl TracedPoints {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// When the system has no thread.
     pub fn start(
         core: &Arc<Core>,
         server: &Arc<Server>,

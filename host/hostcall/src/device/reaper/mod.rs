@@ -6,7 +6,7 @@ mod sleep;
 
 use super::error::Error;
 use super::uses::Point;
-use functions::{Function, Functions, HOST_FUNCTION_THREADS};
+use functions::{Function, HOST_FUNCTION_THREADS, HostFunctions};
 use hostcall_abi::launch::LaunchId;
 use hostcall_locks::Mutex;
 use hostcall_seam::Backend;
@@ -109,7 +109,7 @@ pub(crate) struct Reaper {
     orphans: Mutex<Vec<Arc<dyn Tended>>>,
     state: Mutex<State>,
     sleep: Sleep,
-    functions: Functions,
+    functions: HostFunctions,
 }
 
 /// The reaper's thread, as its device holds it.
@@ -152,7 +152,7 @@ impl Reaper {
             orphans: Mutex::default(),
             state: Mutex::default(),
             sleep: Sleep::default(),
-            functions: Functions::default(),
+            functions: HostFunctions::default(),
         }
     }
 
@@ -207,7 +207,7 @@ impl Reaper {
         self.wake();
     }
 
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         self.backend.enter_thread();
         let (mut idle, mut checked) = (0u32, Instant::now());
         loop {
@@ -215,6 +215,9 @@ impl Reaper {
             self.sleep.begin_look(may_sleep);
             let jobs = std::mem::take(&mut self.state.lock().jobs);
             jobs.into_iter().for_each(|job| job());
+            if self.functions.needs_thread_still(Instant::now()) {
+                self.start_function_thread();
+            }
             self.run_function_without_threads();
             let streams = self.streams();
             let (mut feeding, mut busy) = (false, false);
@@ -239,7 +242,7 @@ impl Reaper {
             drop(finished);
             self.end_limited();
             self.tell_stall();
-            busy |= self.functions.are_full();
+            busy |= self.functions.are_held_up();
 
             idle = if busy { 0 } else { idle + 1 };
             let state = self.state.lock();
@@ -290,19 +293,25 @@ impl Reaper {
 
     /// Runs a host function on a thread of its own, or of another one that has ended. It catches its panics.
     pub fn run(self: &Arc<Self>, function: Function) {
-        if !self.functions.add(function) {
-            return;
+        if self.functions.add(function) {
+            self.start_function_thread();
         }
+    }
+
+    /// Starts a thread of host functions.
+    fn start_function_thread(self: &Arc<Self>) {
         let this = self.clone();
         let work = move || {
             this.backend.enter_thread();
             this.functions.work();
         };
-        if std::thread::Builder::new().name("hostcall-function".into()).spawn(work).is_err() {
-            // The reaper does it if no other thread does: not the caller, who may hold locks.
-            self.functions.has_not_started();
-            self.wake();
+        let thread = std::thread::Builder::new().name("hostcall-function".into());
+        let Err(error) = thread.spawn(work) else { return };
+        if let Some(threads) = self.functions.has_not_started() {
+            tell_refused(&self.device, &error, threads);
         }
+        // The reaper tries again, or does it if no other thread does: not the caller, who may hold locks.
+        self.wake();
     }
 
     /// Runs a host function that waits when there is no thread for such.
@@ -312,4 +321,17 @@ impl Reaper {
             self.wake();
         }
     }
+}
+
+/// Tells that the system starts no thread of host functions of a device, beside those that run.
+fn tell_refused(device: &str, error: &std::io::Error, threads: usize) {
+    let who = match threads {
+        0 => "the device's own thread runs them one after the other".to_owned(),
+        1 => "1 goes on".to_owned(),
+        _ => format!("{threads} go on"),
+    };
+    hostcall_server::report_line(format_args!(
+        "the system starts no more threads of host functions of {device} ({error}): {who}. One that waits for a function that \
+         has not begun waits until the system does"
+    ));
 }

@@ -4,8 +4,7 @@
 //! streams for the last time: what is submitted to a stream after it was looked at finds it inactive, by the stream's lock,
 //! and wakes it.
 
-use crate::primitive::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
-use std::sync::PoisonError;
+use crate::primitive::{AtomicBool, Condvar, Mutex, Ordering};
 use std::time::Duration;
 
 #[derive(Default)]
@@ -20,10 +19,6 @@ pub(crate) struct Sleep {
 }
 
 impl Sleep {
-    fn woken(&self) -> MutexGuard<'_, bool> {
-        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that something was submitted, and whether something was held back.
     pub fn note_work(&self, is_left: bool) {
         let slept = !self.active.load(Ordering::Relaxed) && !self.active.swap(true, Ordering::SeqCst);
@@ -36,7 +31,7 @@ impl Sleep {
     /// Has the thread look at everything now.
     pub fn wake(&self) {
         self.active.store(true, Ordering::SeqCst);
-        let mut woken = self.woken();
+        let mut woken = self.woken.lock();
         if !*woken {
             *woken = true;
             drop(woken);
@@ -55,16 +50,16 @@ impl Sleep {
     /// Sleeps after a look for `pause`, or for good, until somebody wakes it: not at all if somebody did meanwhile. Returns
     /// whether it slept for good.
     pub fn sleep(&self, pause: Option<Duration>) -> bool {
-        let mut woken = self.woken();
+        let mut woken = self.woken.lock();
         let for_good = !*woken && pause.is_none();
         match pause {
             _ if *woken => {}
             Some(pause) => {
-                woken = self.changed.wait_timeout(woken, pause).unwrap_or_else(PoisonError::into_inner).0;
+                woken = self.changed.wait_timeout(woken, pause).0;
             }
             None => {
                 while !*woken && !self.active.load(Ordering::SeqCst) {
-                    woken = self.changed.wait(woken).unwrap_or_else(PoisonError::into_inner);
+                    woken = self.changed.wait(woken);
                 }
             }
         }

@@ -7,6 +7,7 @@ use crate::device::error::{Error, LaunchRefused};
 use crate::device::raw::{Memory as RawMemory, RawChannel};
 use crate::device::stream::Parts;
 use crate::device::uses::Access;
+use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::raw::ForeignRawParams;
 use hostcall_device::Word;
 use hostcall_device::kernel::Plain;
@@ -105,7 +106,7 @@ impl KernelArgument {
     /// ```
     pub fn raw_channel<T: Plain, P: Policy>(channel: &RawChannel<T, P>) -> Self {
         let (core, memory, params) = channel.foreign();
-        Self { bytes: bytes_of_raw(&params), memory: Memory::Raw { core, memory, params } }
+        Self { bytes: params.as_bytes().into(), memory: Memory::Raw { core, memory, params } }
     }
 
     fn of<T: Plain>(buffer: &DeviceBuffer<T>, access: Access) -> Self {
@@ -149,11 +150,6 @@ impl KernelArgument {
         parts.parameters.push(&self.bytes);
         Ok(raw)
     }
-}
-
-/// A raw channel's parameters as a kernel takes them.
-pub(super) fn bytes_of_raw(params: &ForeignRawParams) -> SmallVec<[u8; 16]> {
-    params.to_words().iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 impl std::fmt::Debug for KernelArgument {

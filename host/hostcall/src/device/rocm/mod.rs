@@ -43,7 +43,7 @@ use super::inner::{Device, Inner};
 use super::prepare::{check_code, kernel_called};
 use super::stream::{Launch, Parts, Stream};
 use crate::image::{self, Calls, NotAnImage, Target};
-use argument::bytes_of_raw;
+use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_abi::raw::ForeignRawParams;
 use hostcall_seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
@@ -307,13 +307,13 @@ impl CodeObjectKernel {
         (*workgroup_bytes, *hidden) = (memory_bytes, self.hidden);
         values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
         let record = LaunchRecord { kernel: self.name.clone(), workgroups: grid.workgroups };
-        stream.queue().launch(self.name.clone(), parts, |parameters, sequence, words| {
+        stream.queue().launch(self.name.clone(), None, parts, |parameters, sequence, words| {
             let limit = LAUNCHES as usize;
             let launch = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
             let stop_at = words.stop_at().get();
             for (at, params) in raw {
                 let params = ForeignRawParams { launch, stop_at, sequence, ..params };
-                parameters.set_at(at, &bytes_of_raw(&params));
+                parameters.set_at(at, params.as_bytes());
             }
             Ok(launch)
         })

@@ -86,11 +86,6 @@ impl Parameters {
         self.end();
     }
 
-    /// Writes the first parameter.
-    pub fn set_first(&mut self, bytes: &[u8]) {
-        self.set_at(0, bytes);
-    }
-
     /// Writes a parameter again that begins at this byte.
     pub fn set_at(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);

@@ -465,19 +465,9 @@ impl StreamQueue {
         self.spare.lock().pop().unwrap_or_default()
     }
 
-    /// Puts a launch on the stream. `begin` gets its sequence and stop and post words, adds the parameters that only then are
-    /// known, and returns its id.
+    /// Puts a launch on the stream, which is the work of an owner's if it is a part of something larger. `begin` gets its
+    /// sequence and stop and post words, adds the parameters that only then are known, and returns its id.
     pub fn launch(
-        self: &Arc<Self>,
-        kernel: Arc<str>,
-        parts: Box<Parts>,
-        begin: impl FnOnce(&mut Parameters, u64, &StreamWords) -> Result<LaunchId, Error>,
-    ) -> Result<Launch, Error> {
-        self.launch_for(kernel, None, parts, begin)
-    }
-
-    /// Puts a launch on the stream that is a part of something larger.
-    pub fn launch_for(
         self: &Arc<Self>,
         kernel: Arc<str>,
         owner: Option<Arc<dyn Owner>>,

@@ -3,7 +3,7 @@
 use super::launched::LaunchState;
 use super::queue::StreamQueue;
 use crate::device::error::Error;
-use hostcall_locks::{Mutex, MutexGuard};
+use hostcall_locks::Mutex;
 use hostcall_server::CancelReason;
 use std::sync::Arc;
 
@@ -36,14 +36,10 @@ impl StepControl {
         Self { sequence: step.sequence, inner, progress: Mutex::default() }
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock()
-    }
-
     /// Ends the step: first the mark, then what is on the inner queue. A step that has ended leaves the queue to the next
     /// one, so that this is done under the lock that [`StepControl::end`] takes.
     pub fn cancel(&self, why: CancelReason) {
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         if progress.has_ended {
             return;
         }
@@ -55,7 +51,7 @@ impl StepControl {
 
     /// Returns why the step is to end.
     pub fn cancelled(&self) -> Option<CancelReason> {
-        self.progress().cancelled
+        self.progress.lock().cancelled
     }
 
     /// Called after each push to the inner queue: whoever cancelled before may not have found it there.
@@ -67,6 +63,6 @@ impl StepControl {
 
     /// The step has ended: nobody touches the inner queue for it any more.
     pub(super) fn end(&self) {
-        self.progress().has_ended = true;
+        self.progress.lock().has_ended = true;
     }
 }

@@ -81,7 +81,7 @@ fn a_list_stays_short() {
     for position in 1..=last {
         order.enter(&at(&a, position), &[request(&uses, Access::Read, bytes(position))]);
     }
-    assert!(uses.listed().work.len() <= MOST_USES);
+    assert!(uses.listed.lock().work.len() <= MOST_USES);
     let before = order.enter(&at(&b, 1), &[request(&uses, Access::Write, bytes(last))]);
     assert_eq!(before[0].position, last);
     // What was listed first is waited for alone.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const PASSES: u32 = 16;
 
 /// A resident workgroup. It stays on the seat that took it on.
-pub(crate) struct Group {
+pub(crate) struct Workgroup {
     run: SeatRun,
     /// Owns the workgroup.
     seat: *const Seat,
@@ -38,9 +38,9 @@ pub(crate) struct Group {
     forced: Cell<u64>,
 }
 
-impl Group {
+impl Workgroup {
     /// The workgroup of this number, with a slot for each of its waves.
-    pub fn new(seat: &Seat, run: SeatRun, number: u64, slots: impl Iterator<Item = u32>) -> Rc<Group> {
+    pub fn new(seat: &Seat, run: SeatRun, number: u64, slots: impl Iterator<Item = u32>) -> Rc<Workgroup> {
         let config = &seat.shared.config;
         let (grid, wave_size) = (run.grid, config.wave_size);
         let position = unflatten(number, grid.workgroups);
@@ -55,7 +55,7 @@ impl Group {
         let waves: Vec<_> = (0..).zip(slots).map(wave).collect();
         let records = waves.iter().map(|_| UnsafeCell::new(WaveRecordWords::BEGIN)).collect();
         let delays = if config.faults.delay_lanes > 0.0 { grid.lanes } else { 0 };
-        Rc::new(Group {
+        Rc::new(Workgroup {
             seat,
             position,
             waves,
@@ -439,7 +439,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for Workgroup {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
         self.seat().memories.borrow_mut().push(memory);
