@@ -19,6 +19,7 @@ trait Later {
     fn note(x: u64);
 }
 
+#[allow(clippy::large_enum_variant, reason = "there are a few at a time")]
 enum Taken {
     Calls(DeferredCalls),
     Posts(DeferredPosts),
