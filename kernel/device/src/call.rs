@@ -178,7 +178,8 @@ fn exchange_held<const R: usize>(
 }
 
 /// Calls a method that a lane calls hardly ever, with so many of these words, and one word for a result or none. All such calls
-/// share their code, which is not the fastest for any.
+/// share their code, which is not the fastest for any. The lane has called [`enter`], before the posts that the call is about: what
+/// has begun goes on, also if another lane panics meanwhile.
 #[cold]
 #[inline(never)]
 pub(crate) fn call_rarely(
@@ -189,16 +190,15 @@ pub(crate) fn call_rarely(
 ) -> Result<u64, CallError> {
     let (service, check) = (method.number(), check_of(method.schema()));
     let head = Head { service, check, kind: Kind::Words, argument_words, result_words, timeout_us: 0 };
-    enter(target::here())?;
     let (status, word) = Group::meet(site(service, check, Kind::Words), (0, 0), |group| {
         let held = packet::hold(group);
         let mut line = Line { words, tag: 0 };
         let reply = packet::exchange_rarely(held.extra(), group, head, &mut line);
         packet::release(group, held);
         match reply {
-            // As in `exchange_held`.
-            _ if held.glance.cancelled => target::exit_lane(),
             Ok(()) => (Status::Ok.to_bits(), line.words[0]),
+            // As in `exchange_held`.
+            Err(_) if held.glance.cancelled => target::exit_lane(),
             Err(error) => (Status::Error(error).to_bits(), 0),
         }
     });

@@ -38,7 +38,7 @@
 //! [`DropNewest`] does. The first use of each trace point asks the host for a number, and now and
 //! then, each tenth of a second or so, a wave asks for the host's time.
 
-use crate::call::call_rarely;
+use crate::call::{call_rarely, enter};
 use crate::group::Group;
 use crate::pieces::send_texts;
 use crate::print::Argument;
@@ -122,6 +122,7 @@ impl Point {
     }
 
     fn ask(&self, tags: u64) -> Result<u64, CallError> {
+        enter(target::here())?;
         let [text, file] = [self.text, self.file].map(cut);
         let lane = send_texts(&[text, file])?;
         let now_ns = target::here().clock_ns();
@@ -172,7 +173,7 @@ fn compare_clocks(sampled: u64, now: u64) {
         return;
     }
     let before_ns = here.clock_ns();
-    if let Ok(host_ns) = call_rarely(NOW_NS, 0, [0; MAX_WORDS], 1) {
+    if let Ok(host_ns) = enter(here).and_then(|()| call_rarely(NOW_NS, 0, [0; MAX_WORDS], 1)) {
         let words = [before_ns, host_ns, here.clock_ns(), 0, 0, 0, 0];
         // Fails only when the launch is over.
         let _ = call_rarely(CLOCK_PAIR, 3, words, 0);

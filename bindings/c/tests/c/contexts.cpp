@@ -122,6 +122,7 @@ int main(int argc, char **argv) {
         EXPECT(std::count(printed.begin(), printed.end(), '\n') == 14);
     }
     hostcall_text *text;
+    works(hostcall_context_flush(context, &error));
     works(hostcall_context_failed_check(context, &text, &error));
     EXPECT(text && strstr(hostcall_text_get(text), "context_kernels.h:") && strstr(hostcall_text_get(text), "`lane % 10 != 3`"));
     EXPECT(strstr(hostcall_text_get(text), "nor for 9 more"));
@@ -143,6 +144,7 @@ int main(int argc, char **argv) {
     for (uint32_t lanes : {1u, 64u, 100u, 700u}) {
         const uint64_t posts = __atomic_load_n(&tally_of.posts, __ATOMIC_RELAXED);
         run(LINKED_ONE, at, lanes, 128, number);
+        works(hostcall_context_flush(context, &error));
         works(hostcall_context_failed_check(context, &text, &error));
         EXPECT(__atomic_load_n(&tally_of.posts, __ATOMIC_RELAXED) - posts == lanes + (lanes + 2) / 3);
         EXPECT(lanes == 1 ? text == NULL : strstr(hostcall_text_get(text), "train.py:13: block (") && strstr(hostcall_text_get(text), "`loss is finite` does not hold, nor for"));

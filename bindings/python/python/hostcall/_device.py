@@ -149,7 +149,8 @@ class Context(_Closing):
         self.check()
 
     def check(self) -> None:
-        """Raises what functions raised for kernels with the context, or ``KernelPanic`` where a kernel's check failed.
+        """Raises what functions raised for kernels with the context, or ``KernelPanic`` where a kernel's check failed, as far as it
+        has come: after ``flush`` there is nothing more of kernels that have ended.
 
         Each is raised once, the first of several with notes of the others.
         """

@@ -191,13 +191,12 @@ impl Context {
     }
 
     /// Takes what was told of checks that have failed (`hostcall_check`) in kernels with the context, since it was made or renewed:
-    /// each place once, with how many threads found it. A line on the standard error has said so too. It [flushes](Context::flush)
-    /// first.
+    /// each place once, with how many threads found it. A line on the standard error has said so too. Of kernels that have ended
+    /// all is there after a [flush](Context::flush).
     ///
     /// # Errors
     /// When the device was closed.
     pub fn failed_checks(&self) -> Result<Vec<FailedCheck>, Error> {
-        self.flush()?;
         Ok(self.device()?.builtins.checks().take(*self.launch.lock()))
     }
 
