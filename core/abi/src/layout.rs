@@ -3,7 +3,7 @@
 //! | words from | what | writer |
 //! |---|---|---|
 //! | 0 | nothing | |
-//! | 8 | [`header`]: stop word, count of sleeping consumers | host |
+//! | 8 | [`header`]: the channel's stop, count of sleeping consumers | host |
 //! | 16 | hints of first calls and posts | device |
 //! | 64 | cancelled launches, a bit for each index of the table of launches | host |
 //! | 2112 | doorbells, one a slot, in lines of [`LINE_WORDS`] | device |

@@ -35,8 +35,8 @@
 //!    memory to itself once it is answered. Consumers and the watchdog never wait for that lock
 //!    (`engine::answers`).
 //! 6. *Busy cleared.* When every lane has its answer, `DetachedAnswer` is dropped, and the slot may be looked
-//!    at again. Then the device is told (`on_answer`), and the consumer is woken: the wave may have rung
-//!    again before the bit was cleared.
+//!    at again. The device is told after each answer (`on_answer`); after the last one consumers are woken:
+//!    the wave may have rung again before the bit was cleared.
 //!
 //! A call that waits for its turn (`turns`) stays a job whose deadline counts.
 //!
