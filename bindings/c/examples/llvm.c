@@ -127,6 +127,10 @@ static int run(const char *name, const void *arguments, size_t bytes, uint32_t l
         hostcall_llvm_server_poll(server);
         if (hostcall_llvm_server_ended(server, &code))
             return 0;
+        hostcall_llvm_counts counts;
+        check(hostcall_llvm_server_statistics(server, &counts, &error));
+        if (counts.faults != 0)
+            exit(1); /* The standard error says why a lane waits for ever. */
     }
     return 1;
 }
@@ -190,6 +194,7 @@ int main(int argc, char **argv) {
         hostcall_llvm_server_poll(server); /* The exit's last words. */
     hostcall_llvm_server_flush(server);
     fprintf(stderr, "%llu lanes doubled\n", (unsigned long long)doubled);
+    hsa(hsa_queue_destroy(queue)); /* Lanes that still run end with it, and need no memory any more. */
     hostcall_llvm_server_free(&server);
     return code;
 }

@@ -804,13 +804,13 @@ typedef struct {
   hostcall_llvm_release_function release;
   // Most bytes that clients may have allocated; 16 GiB with 0.
   uint64_t heap_limit;
-  // Gets a sentence for each port that is served no more, whose client waits for ever; with NULL, a line on the standard
-  // error.
+  // Gets a sentence for each port that is served no more, whose client waits for ever (up to 1024 that wait to be told; the
+  // counts have all); with NULL, a line on the standard error.
   hostcall_report_function report;
   // What the functions get. Several threads use it at the same time.
   void *state;
-  // Frees `state`, once, when nothing uses it any more, or when hostcall_llvm_server_start fails, unless the options are NULL;
-  // it may be NULL.
+  // Frees `state`, once, when nothing uses it any more, or when hostcall_llvm_server_start fails, unless the options or `server`
+  // are NULL; it may be NULL.
   hostcall_free_function free_state;
   // Lets clients run commands with `system`.
   bool allows_system;
@@ -1047,8 +1047,9 @@ hostcall_status hostcall_context_flush(const hostcall_context *context,
                                        hostcall_error **error);
 
 // Gives the next check that has failed in kernels with the context (hostcall_check), as a sentence with its file, line, block,
-// thread and count; each place comes once. `text` is NULL when there is none, which is no error; else it is the caller's, who
-// frees it by hostcall_text_free.
+// thread and count: each place that has failed since it was given last. Of kernels that have ended all are there after
+// hostcall_context_flush. `text` is NULL when there is none, which is no error; else it is the caller's, who frees it by
+// hostcall_text_free.
 hostcall_status hostcall_context_failed_check(const hostcall_context *context,
                                               Out_hostcall_text text,
                                               hostcall_error **error);
@@ -1663,7 +1664,8 @@ hostcall_status hostcall_llvm_server_start(hostcall_options **options,
                                            hostcall_error **error);
 
 // Ends the service, if it was not cancelled, and frees the server: nothing looks at the ports' memory from then on. Handlers
-// that run are not waited for; their states are freed after them. The handle is set to NULL; NULL is let be.
+// that run are not waited for; their states are freed after them. What clients got by `malloc` and did not free is given to
+// `release`: their kernels have ended before, or do not use it any more. The handle is set to NULL; NULL is let be.
 void hostcall_llvm_server_free(hostcall_llvm_server **server);
 
 // Writes the client object of the server's ports, of hostcall_llvm_client_bytes bytes, into `object`: it goes to the device in

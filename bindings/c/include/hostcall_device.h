@@ -2000,7 +2000,8 @@ HOSTCALL_LONG_FUNCTION void hostcall_numbered_check_failed_(uint64_t context, ui
 /*
  * Checks something, and returns whether it holds. If not, the host is told: with the condition's text, its place, block and
  * thread. The lane goes on, so that the kernel says what follows: `if (!hostcall_check(context, i < n)) return;`. The host counts
- * failures by place.
+ * failures by place. A check that fails and a print need a slot for themselves, also of lanes that hold a scope: where all slots
+ * are held by such lanes, they wait for each other.
  */
 #define hostcall_check(context, condition) \
     ((condition) ? 1 : hostcall_check_failed((context), #condition, __FILE__, (uint32_t)__LINE__))

@@ -55,8 +55,9 @@ functions! {
     run hostcall_context_flush(context: &hostcall_context) { context.context.flush()? }
 
     /// Gives the next check that has failed in kernels with the context (hostcall_check), as a sentence with its file, line, block,
-    /// thread and count; each place comes once. Of kernels that have ended all are there after hostcall_context_flush. `text` is NULL when there is none, which is no error; else it is the caller's, who
-    /// frees it by hostcall_text_free.
+    /// thread and count: each place that has failed since it was given last. Of kernels that have ended all are there after
+    /// hostcall_context_flush. `text` is NULL when there is none, which is no error; else it is the caller's, who frees it by
+    /// hostcall_text_free.
     run hostcall_context_failed_check(context: &hostcall_context, text: Out<'_, hostcall_text>) {
         let place = place::make(text, "text")?;
         if let Some(check) = context.next_failed()? {

@@ -66,13 +66,13 @@ pub struct hostcall_llvm_config {
     pub release: hostcall_llvm_release_function,
     /// Most bytes that clients may have allocated; 16 GiB with 0.
     pub heap_limit: u64,
-    /// Gets a sentence for each port that is served no more, whose client waits for ever; with NULL, a line on the standard
-    /// error.
+    /// Gets a sentence for each port that is served no more, whose client waits for ever (up to 1024 that wait to be told; the
+    /// counts have all); with NULL, a line on the standard error.
     pub report: hostcall_report_function,
     /// What the functions get. Several threads use it at the same time.
     pub state: *mut c_void,
-    /// Frees `state`, once, when nothing uses it any more, or when hostcall_llvm_server_start fails, unless the options are NULL;
-    /// it may be NULL.
+    /// Frees `state`, once, when nothing uses it any more, or when hostcall_llvm_server_start fails, unless the options or `server`
+    /// are NULL; it may be NULL.
     pub free_state: hostcall_free_function,
     /// Lets clients run commands with `system`.
     pub allows_system: bool,
@@ -313,7 +313,8 @@ functions! {
     }
 
     /// Ends the service, if it was not cancelled, and frees the server: nothing looks at the ports' memory from then on. Handlers
-    /// that run are not waited for; their states are freed after them. The handle is set to NULL; NULL is let be.
+    /// that run are not waited for; their states are freed after them. What clients got by `malloc` and did not free is given to
+    /// `release`: their kernels have ended before, or do not use it any more. The handle is set to NULL; NULL is let be.
     free hostcall_llvm_server_free(server: hostcall_llvm_server) { drop(server) }
 
     /// Writes the client object of the server's ports, of hostcall_llvm_client_bytes bytes, into `object`: it goes to the device in
@@ -341,6 +342,12 @@ functions! {
     /// Returns true; false for NULL.
     ask hostcall_llvm_server_cancel(server: &hostcall_llvm_server) -> bool {
         server.server.cancel();
+        // Without threads it is a poll that tells handlers; where another thread polls now, its next one.
+        if let Some(mut poller) = server.poller.try_lock()
+            && let Some(poller) = poller.as_mut()
+        {
+            poller.0.poll();
+        }
         true
     }
 

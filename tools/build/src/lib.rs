@@ -4,8 +4,9 @@
 //! The CPU needs only the cargo at hand. GPUs need a nightly toolchain with its library's sources, or
 //! Debian's packages of one; see [`available`]. An image says what its kernels need: types, registers, stack.
 //!
-//! Begin at [`build`], or at [`Kernels`] for a build script; [`bind_c`] makes headers for other compilers. What is done to the code stands in `flags` (what
-//! compilers are told), `registers`, `contraction`, `stack` and `spared` (what is changed in NVIDIA's PTX).
+//! Begin at [`build`], or at [`Kernels`] for a build script; [`bind_c`] makes headers for other compilers. What is
+//! done to the code stands in `flags` (what compilers are told), `registers`, `contraction`, `stack` and `spared`
+//! (what is changed in NVIDIA's PTX).
 //!
 //! ```no_run
 //! use hostcall_build::{Request, Target, build};

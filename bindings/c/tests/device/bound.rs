@@ -87,6 +87,34 @@ fn a_header_of_other_types_is_told() {
     run(&bound(&other, "mismatch"), "mismatch", 70);
 }
 
+/// Every shape of a type, and names that C or C++ has taken.
+#[test]
+fn headers_of_odd_types_are_compiled() {
+    let file = temporary("odd.rs");
+    let text = "/* Of \\* all. */\n#[service(number = 700)]\npub trait Odd {\n    /// See /* there */.\n    fn union(caller: \
+                &Caller, template: Shape, context: [u8; 3], result: ((), (i8, bool)), none: [(); 4]) -> Result<Option<Option<char>>, \
+                Unit>;\n    fn switch(unix: f32, static_: f64) -> [[Shape; 1]; 2];\n    fn both(a: &[u8], b: &str, out: &mut [u8]);\n    fn \
+                post();\n}\nstruct Unit;\nstruct Pair(u16, isize);\nenum Shape { Dot, Line { from: Pair, to: Pair }, Tag(u64) }";
+    std::fs::write(&file, text).unwrap();
+    let header = temporary("odd.h");
+    std::fs::write(&header, hostcall_build::bind_c(&file, None).unwrap()).unwrap();
+    for (compiler, language, standard) in
+        [("cc", "c", "-std=gnu99"), ("c++", "c++", "-std=gnu++17"), ("clang-22", "c", "-std=c17")]
+    {
+        let mut command = std::process::Command::new(compiler);
+        let program = temporary("odd.c");
+        std::fs::write(
+            &program,
+            format!("#include \"{}\"\nint main(void) {{ return 0; }}\n", header.display()),
+        )
+        .unwrap();
+        command.args(["-x", language, standard, "-O1", "-c", "-o", "/dev/null"]).args(crate::FLAGS);
+        crate::common::run(
+            command.arg("-Wno-unused-function").arg("-I").arg(source("include")).arg(&program),
+        );
+    }
+}
+
 #[test]
 fn what_c_cannot_say_is_refused() {
     let file = temporary("refused.rs");
@@ -97,6 +125,16 @@ fn what_c_cannot_say_is_refused() {
         ("#[service]\ntrait A {\n    fn a(x: B);\n}\nstruct B { b: Option<B> }", "`B` has itself within"),
         ("#[service]\ntrait A {\n    fn a(x: B);\n}", "3: `B` is not in this file"),
         ("#[service(number = N)]\ntrait A {\n    fn a();\n}", "write the service's number as digits"),
+        ("#[service(number = 65535)]\ntrait A {\n    fn a();\n    fn b();\n}", "are 256 to 32767"),
+        ("#[service]\ntrait A {\n    fn a(x: [[u64; 4294967296]; 4294967296]);\n}", "64 words at most"),
+        ("#[service]\ntrait A {\n    fn new_b(x: New);\n}\nenum New { B }", "are both `A_NEW_B` in C"),
+        (
+            "#[service]\ntrait A {\n    fn a(x: F32, y: f32);\n}\nstruct F32(u8);",
+            "are both `struct a_f32` in C",
+        ),
+        ("#[service]\ntrait A {\n    fn a(x: &str, x_count: u64);\n}", "are both `x_count` in C"),
+        ("#[service]\ntrait Hostcall {\n    fn a();\n}", "cannot be called `Hostcall`"),
+        ("#[service]\ntrait A {\n    fn a(x: E);\n}\nenum E {}", "has no value to send"),
     ] {
         std::fs::write(&file, text).unwrap();
         let error = hostcall_build::bind_c(&file, None).unwrap_err().to_string();

@@ -236,7 +236,8 @@ pub(super) async fn converse(
             Request::Send => port.send(BUFFER_WORDS).await,
             Request::ReceiveBytes { is_kept } => {
                 if !is_kept {
-                    port.forget_charge();
+                    // What was received before goes with what it counted.
+                    port.forget_messages();
                 }
                 port.receive_bytes().await?;
             }

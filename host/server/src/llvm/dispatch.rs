@@ -35,7 +35,7 @@ pub enum Parameter {
 pub enum Argument<'a> {
     /// A value's bytes.
     Value(&'a [u8]),
-    /// A copy of what a pointer points to, as long as the client says; `None` of a null pointer or of nothing. The text of
+    /// A copy of what a pointer points to, as long as the client says, and it stays so long; `None` of a null pointer or of nothing. The text of
     /// a `const char *` has its zero byte.
     Memory(Option<&'a mut Vec<u8>>),
 }
@@ -112,8 +112,11 @@ impl Call {
         }
         for of in &mut lanes {
             let (lane, mut result) = (of.lane, vec![0; result_bytes]);
+            let lengths: Vec<_> = of.memory.iter().map(Vec::len).collect();
             function(lane, &mut of.get(parameters), &mut result)?;
             of.result = result;
+            // The client writes as much as it gets.
+            of.memory.iter_mut().zip(lengths).for_each(|(memory, length)| memory.resize(length, 0));
         }
         let pointers = parameters.iter().filter(|parameter| parameter.is_pointer());
         for (place, parameter) in pointers.enumerate() {

@@ -63,7 +63,7 @@ pub struct EmissaryCall {
     pub lane: u32,
     /// The arguments.
     pub arguments: Vec<EmissaryValue>,
-    /// Memory that arguments refer to: what the lane sent, and what it gets when the function has returned.
+    /// Memory that arguments refer to: what the lane sent, and what it gets when the function has returned, as long as it was.
     pub memory: Vec<Vec<u8>>,
 }
 
@@ -230,7 +230,11 @@ fn answer(shared: &Arc<Shared>, call: &mut Call, transfers: bool) -> Result<(), 
         }
     }
     for of in &mut lanes {
+        let lengths: Vec<_> = of.call.memory.iter().map(Vec::len).collect();
         of.result = run(shared, of.api, &mut of.call)?;
+        // The client writes as much as it gets. Who takes one out takes its place.
+        of.call.memory.resize_with(lengths.len(), Vec::new);
+        of.call.memory.iter_mut().zip(lengths).for_each(|(memory, length)| memory.resize(length, 0));
     }
     for place in 0..lanes.iter().map(|of| of.back.len()).max().unwrap_or(0) {
         for of in &mut lanes {

@@ -37,6 +37,9 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 /// No conversation of a port.
 const NONE: u32 = u32::MAX;
 
+/// Conversations whose memory a thread keeps for the next ones.
+const MOST_KEPT: usize = 64;
+
 /// What a thread and its conversations share.
 pub(super) struct Thread {
     shared: Arc<Shared>,
@@ -70,7 +73,10 @@ impl Thread {
     }
 
     pub fn keep(&self, scratch: Box<Scratch>) {
-        self.scratch.borrow_mut().push(scratch);
+        let mut kept = self.scratch.borrow_mut();
+        if kept.len() < MOST_KEPT {
+            kept.push(scratch);
+        }
     }
 }
 

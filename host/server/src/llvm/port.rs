@@ -256,8 +256,9 @@ impl Port {
         self.count_memory(bytes.max(LEAST_BYTES) as usize)
     }
 
-    /// Counts nothing any more of what was received before.
-    pub fn forget_charge(&mut self) {
+    /// Frees what was received before, and counts nothing of it any more.
+    pub fn forget_messages(&mut self) {
+        shrink(self.scratch());
         self.charge = Charge::new(&self.shared().budget);
         self.uncounted = UNCOUNTED_BYTES;
     }
@@ -404,7 +405,8 @@ impl Watched for WaitingCall {
             place: None,
             lanes: self.lanes,
             service: match self.about {
-                Conversation::Handler => format!("the handler of LLVM's opcode {:#x}", self.opcode),
+                Conversation::Handler => format!("LLVM's opcode {:#x}", self.opcode),
+                Conversation::Emissary { .. } => "LLVM's Emissary".into(),
                 about => format!("LLVM's {about:?}"),
             },
             waited: self.started.elapsed(),
@@ -420,14 +422,18 @@ impl Drop for Port {
         self.record(Status::Error(CallError::Cancelled));
         if let Some(mut scratch) = self.scratch.take() {
             if self.has_messages {
-                for lane in self.lanes() {
-                    let bytes = &mut scratch.bytes[lane as usize];
-                    bytes.clear();
-                    bytes.shrink_to(KEPT_BYTES);
-                }
+                shrink(&mut scratch);
             }
             self.thread.keep(scratch);
         }
+    }
+}
+
+/// Leaves no bytes of any lane, and little memory for the next: a handler may have set those of lanes that do not call.
+fn shrink(scratch: &mut Scratch) {
+    for bytes in &mut scratch.bytes {
+        bytes.clear();
+        bytes.shrink_to(KEPT_BYTES);
     }
 }
 

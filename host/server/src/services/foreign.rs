@@ -166,7 +166,7 @@ impl ForeignHandler for Foreign {
         let part = |word: u64, at: u32, bits: u32| (word >> at) as u32 & (u32::MAX >> (32 - bits));
         let known = self.checks.numbered.lock().get(place as u32 as usize).cloned();
         let CheckPlace { condition, file, line } = known.ok_or(CallError::Malformed)?;
-        let thread = [part(place, 32, 10), part(place, 42, 10), part(place, 52, 6)];
+        let thread = [part(place, 32, 10), part(place, 42, 10), part(place, 52, 10)];
         let block = [part(block, 0, 32), part(block, 32, 16), part(block, 48, 16)];
         let lane = hostcall_service::caller().map_or(0, |caller| caller.lane);
         let check = FailedCheck { condition, file, line, block, thread, lane, count: 1 };

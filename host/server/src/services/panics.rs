@@ -12,6 +12,9 @@ use hostcall_service::{Caller, Reply, Request, Service};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Texts that wait for their calls, all launches together: as many as lanes that a device runs at the same time.
+const MOST_TEXTS: usize = 1 << 20;
+
 /// What has come so far.
 #[derive(Default)]
 pub(super) struct Begun {
@@ -53,10 +56,11 @@ impl Begun {
         self.texts.retain(|(of, _), _| *of != launch);
     }
 
-    /// Keeps a text for the call that is about it. A lane has one, so that there are no more than lanes of the launch.
+    /// Keeps a text for the call that is about it. A lane has one; who names ever more lanes has no more kept.
     fn keep(&mut self, launch: LaunchId, bytes: &[u8]) {
         let Some((lane, text)) = bytes.split_first_chunk() else { return };
-        if let Ok(text) = std::str::from_utf8(text) {
+        let is_full = self.texts.len() >= MOST_TEXTS;
+        if let (Ok(text), false) = (std::str::from_utf8(text), is_full) {
             self.texts.insert((launch, u64::from_le_bytes(*lane)), text.to_owned());
         }
     }

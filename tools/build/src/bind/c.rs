@@ -1,7 +1,8 @@
 //! The header.
 
-use super::types::{Field, Kind, Method, Service, Type};
+use super::types::{Field, Kind, Method, Service, Type, Variant};
 use hostcall_abi::word::check_of;
+use std::collections::HashMap;
 use std::fmt::Write;
 
 /// Words of a call that goes by words alone, each way.
@@ -10,17 +11,30 @@ const MOST_WORDS: usize = 7;
 /// Words of a post.
 const MOST_POST_WORDS: usize = 5;
 
-/// Returns the header of services that a file of this name has.
-pub(super) fn header(services: &[Service], file: &str) -> String {
-    let names: Vec<_> = services.iter().map(|service| snake(&service.name).to_uppercase()).collect();
-    let guard = format!("HOSTCALL_BOUND_{}_H", names.join("_"));
+/// Returns the header of services that a file of this name has, or why C cannot say it.
+pub(super) fn header(services: &[Service], file: &str) -> Result<String, String> {
+    let stem = file
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
+    let of_services = services.iter().map(|service| snake(&service.name));
+    let guard = of_services
+        .fold(format!("hostcall_bound_{stem}"), |all, name| format!("{all}_{name}"))
+        .to_uppercase()
+        + "_H";
+    let mut names = Names::new();
     let mut out =
         format!("/* Made by `hostcall bind` of {file}: make it anew where the service changes. */\n");
     let _ = write!(out, "#ifndef {guard}\n#define {guard}\n#include \"hostcall_device.h\"\n");
     for service in services {
-        Writer { out: &mut out, prefix: snake(&service.name), known: Vec::new() }.service(service);
+        let prefix = snake(&service.name);
+        if prefix == "hostcall" {
+            return Err("a service cannot be called `Hostcall` in C: rename it".into());
+        }
+        Writer { out: &mut out, names: &mut names, prefix, known: Vec::new() }.service(service)?;
     }
-    out + "\n#endif\n"
+    Ok(out + "\n#endif\n")
 }
 
 /// `TooFew` as `too_few`.
@@ -41,21 +55,31 @@ fn snake(name: &str) -> String {
     out
 }
 
+/// Names that C, C++ and their compilers have taken.
+const TAKEN: &str = " NULL alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class \
+    co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do \
+    double dynamic_cast else enum explicit export extern false float for friend goto if inline int linux long mutable namespace new \
+    noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short \
+    signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename \
+    typeof union unix unsigned using virtual void volatile wchar_t while xor xor_eq ";
+
 /// A name that C or C++ has taken gets a line after it.
 fn safe(name: &str) -> String {
-    const TAKEN: [&str; 30] = [
-        "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete", "do",
-        "double", "else", "enum", "extern", "float", "for", "goto", "if", "int", "long", "new", "operator",
-        "private", "public", "register", "short", "signed", "this", "void",
-    ];
-    // Names of the function's own.
-    let is_own =
-        ["context", "result", "timeout_us", "status_", "words_", "results_", "call_"].contains(&name);
-    if TAKEN.contains(&name) || is_own { format!("{name}_") } else { name.to_owned() }
+    if TAKEN.contains(&format!(" {name} ")) { format!("{name}_") } else { name.to_owned() }
 }
+
+/// A parameter's name: those of the function's own are taken too.
+fn safe_parameter(name: &str) -> String {
+    let is_own = ["context", "result", "timeout_us"].contains(&name);
+    if is_own { format!("{name}_") } else { safe(name) }
+}
+
+/// Names of the header, and what each is of: none is that of two things.
+type Names = HashMap<String, String>;
 
 struct Writer<'a> {
     out: &'a mut String,
+    names: &'a mut Names,
     /// The service's name, before all others.
     prefix: String,
     /// Types that are there.
@@ -68,34 +92,48 @@ impl Writer<'_> {
         self.out.push('\n');
     }
 
-    fn service(&mut self, service: &Service) {
+    /// Notes that a name is that of something.
+    fn claim(&mut self, name: &str, what: &str) -> Result<(), String> {
+        match self.names.insert(name.to_owned(), what.to_owned()) {
+            Some(other) if other != what => {
+                Err(format!("{other} and {what} are both `{name}` in C: rename one"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn service(&mut self, service: &Service) -> Result<(), String> {
         self.line("");
         self.comment(&service.docs, &format!("The service {}.", service.name));
         for (at, method) in service.methods.iter().enumerate() {
             let number = service.number + at as u16;
             let check = check_of(method.schema(&service.name));
-            let name = format!("{}_{}", self.prefix, snake(&method.name)).to_uppercase();
+            let function = format!("{}_{}", self.prefix, snake(&method.name));
+            let (name, what) = (function.to_uppercase(), format!("method {}::{}", service.name, method.name));
+            self.claim(&name, &what)?;
+            self.claim(&function, &what)?;
             self.line(&format!("#define {name} HOSTCALL_METHOD({number}, {check:#x})"));
         }
         for method in &service.methods {
             for (_, kind) in &method.parameters {
                 if let Kind::Value(of) = kind {
-                    self.define(of);
+                    self.define(of)?;
                 }
             }
-            self.define(&method.result);
-            self.call(service, method);
+            self.define(&method.result)?;
+            self.call(service, method)?;
             let is_posted =
                 method.result == Type::Unit && method.output.is_none() && method.bytes().is_empty();
             if is_posted && method.argument_words() <= MOST_POST_WORDS {
-                self.post(service, method);
+                self.post(service, method)?;
             }
         }
+        Ok(())
     }
 
     fn comment(&mut self, docs: &[String], otherwise: &str) {
         let text = if docs.is_empty() { otherwise.to_owned() } else { docs.join("\n * ") };
-        self.line(&format!("/* {} */", text.replace("*/", "* /")));
+        self.line(&format!("/* {} */", text.replace("*/", "* /").replace("/*", "/ *")));
     }
 
     /// The part of a name that says which type it is.
@@ -106,9 +144,9 @@ impl Writer<'_> {
             Type::Array(of, count) => format!("array_{count}_{}", self.name(of)),
             Type::Option(of) => format!("option_{}", self.name(of)),
             Type::Result(value, error) => format!("result_{}_{}", self.name(value), self.name(error)),
-            Type::Tuple(parts) => {
-                parts.iter().fold("tuple".into(), |all, part| format!("{all}_{}", self.name(part)))
-            }
+            Type::Tuple(parts) => parts
+                .iter()
+                .fold(format!("tuple_{}", parts.len()), |all, part| format!("{all}_{}", self.name(part))),
             Type::Struct(name, _) | Type::Enum(name, _) => snake(name),
         }
     }
@@ -152,26 +190,40 @@ impl Writer<'_> {
     }
 
     /// Writes a type with what puts it into words and takes it out of them, if it is not there.
-    fn define(&mut self, of: &Type) {
+    fn define(&mut self, of: &Type) -> Result<(), String> {
         if self.known.contains(of) || *of == Type::Unit {
-            return;
+            return Ok(());
         }
         self.known.push(of.clone());
-        match of {
-            Type::Array(of, _) => self.define(of),
-            _ => self.members(of).iter().for_each(|member| self.define(&member.of)),
+        if let Type::Array(of, _) = of {
+            self.define(of)?;
+        }
+        let (name, what) = (format!("{}_{}", self.prefix, self.name(of)), of.to_string());
+        self.claim(&format!("struct {name}"), &what)?;
+        for kind in ["put", "get"] {
+            self.claim(&format!("{}_{kind}_{}_", self.prefix, self.name(of)), &what)?;
+        }
+        let members = self.members(of);
+        for (at, member) in members.iter().enumerate() {
+            if members[..at].iter().any(|other| other.name == member.name) {
+                return Err(format!("two parts of {what} are both `{}` in C: rename one", member.name));
+            }
+            self.define(&member.of)?;
         }
         self.line("");
         if let Type::Enum(name, variants) = of {
             let prefix = format!("{}_{}", self.prefix, snake(name)).to_uppercase();
-            let names =
-                variants.iter().map(|variant| format!("{prefix}_{}", snake(&variant.name).to_uppercase()));
-            let names = names.collect::<Vec<_>>().join(", ");
-            self.line(&format!("enum {{ {names} }};"));
+            let of_variant = |variant: &Variant| format!("{prefix}_{}", snake(&variant.name).to_uppercase());
+            let names: Vec<_> = variants.iter().map(of_variant).collect();
+            for (name, variant) in names.iter().zip(variants) {
+                self.claim(name, &format!("{what}::{}", variant.name))?;
+            }
+            self.line(&format!("enum {{ {} }};", names.join(", ")));
         }
         self.declare(of);
         self.put(of);
         self.get(of);
+        Ok(())
     }
 
     fn declare(&mut self, of: &Type) {
@@ -183,8 +235,10 @@ impl Writer<'_> {
             _ => "",
         };
         let mut text = format!("{} {{\n{tag}", self.c(of));
-        if let Type::Array(of, count) = of {
-            let _ = writeln!(text, "    {} items[{count}];", self.c(of));
+        if let Type::Array(item, count) = of
+            && of.words() > 0
+        {
+            let _ = writeln!(text, "    {} items[{count}];", self.c(item));
         }
         for Field { name, of } in self.members(of).iter().filter(|member| member.of != Type::Unit) {
             let _ = writeln!(text, "    {} {name};", self.c(of));
@@ -237,6 +291,7 @@ impl Writer<'_> {
         };
         let zeros = format!("    for (uint32_t i = 0; i < {}; i++)\n        words[i] = 0;\n", of.words());
         text += &match of {
+            _ if of.words() == 0 => String::new(),
             Type::Array(item, count) => {
                 let put = self.put_value(item, "v->items[i]", &format!("words + {} * i", item.words()));
                 format!("    for (uint32_t i = 0; i < {count}; i++)\n        {put}\n")
@@ -296,6 +351,7 @@ impl Writer<'_> {
             if parts.is_empty() { "1".to_owned() } else { parts.join(" && ") }
         };
         text += &match of {
+            _ if of.words() == 0 => "    return 1;\n".into(),
             Type::Array(item, count) => {
                 let get = self.get_value(item, "v->items[i]", &format!("words + {} * i", item.words()));
                 format!(
@@ -331,10 +387,20 @@ impl Writer<'_> {
     }
 
     /// The function's name, and what it takes of the arguments.
-    fn takes(&self, method: &Method) -> String {
+    fn takes(&self, method: &Method) -> Result<String, String> {
         let mut takes = String::from("uint64_t context");
+        let with_count = |name: &str| [safe_parameter(name), format!("{}_count", safe_parameter(name))];
+        let all = method.parameters.iter().flat_map(|(name, kind)| match kind {
+            Kind::Value(_) => vec![safe_parameter(name)],
+            Kind::Bytes { .. } => with_count(name).to_vec(),
+        });
+        let mut all: Vec<_> = all.chain(method.output.iter().flat_map(|name| with_count(name))).collect();
+        all.sort_unstable();
+        if let Some([name, _]) = all.array_windows().find(|[one, other]| one == other) {
+            return Err(format!("two parameters of `{}` are both `{name}` in C: rename one", method.name));
+        }
         for (name, kind) in &method.parameters {
-            let name = safe(name);
+            let name = safe_parameter(name);
             let _ = match kind {
                 Kind::Value(Type::Unit) => Ok(()),
                 Kind::Value(of @ Type::Scalar(_)) => write!(takes, ", {} {name}", self.c(of)),
@@ -342,14 +408,14 @@ impl Writer<'_> {
                 Kind::Bytes { .. } => write!(takes, ", const void *{name}, uint64_t {name}_count"),
             };
         }
-        takes
+        Ok(takes)
     }
 
     /// What puts the arguments into `words_`.
     fn puts(&self, method: &Method) -> String {
         let (mut text, mut at) = (format!("    uint64_t words_[{}];\n", method.argument_words().max(1)), 0);
         for (name, kind) in &method.parameters {
-            let name = safe(name);
+            let name = safe_parameter(name);
             match kind {
                 Kind::Value(of) => {
                     let put = match of {
@@ -375,11 +441,11 @@ impl Writer<'_> {
         text
     }
 
-    fn call(&mut self, service: &Service, method: &Method) {
+    fn call(&mut self, service: &Service, method: &Method) -> Result<(), String> {
         let (words, results) = (method.argument_words(), method.result.words());
-        let mut takes = self.takes(method);
+        let mut takes = self.takes(method)?;
         if let Some(output) = &method.output {
-            let output = safe(output);
+            let output = safe_parameter(output);
             let _ = write!(takes, ", void *{output}, uint64_t *{output}_count");
         }
         if method.result != Type::Unit {
@@ -399,7 +465,7 @@ impl Writer<'_> {
         } else {
             let of = |at: usize| {
                 bytes.get(at).map_or(("0".to_owned(), "0".to_owned()), |name| {
-                    (safe(name), format!("{}_count", safe(name)))
+                    (safe_parameter(name), format!("{}_count", safe_parameter(name)))
                 })
             };
             let ((first, count), (more, more_count)) = (of(0), of(1));
@@ -430,16 +496,19 @@ impl Writer<'_> {
         self.line("");
         self.comment(&method.docs, &format!("{}::{}", service.name, method.name));
         self.line(&(text + "    return status_;\n}"));
+        Ok(())
     }
 
-    fn post(&mut self, service: &Service, method: &Method) {
+    fn post(&mut self, service: &Service, method: &Method) -> Result<(), String> {
         let name = format!("{}_post_{}", self.prefix, snake(&method.name));
+        self.claim(&name, &format!("the post of {}::{}", service.name, method.name))?;
         let of = format!("{}_{}", self.prefix, snake(&method.name)).to_uppercase();
-        let (takes, puts, words) = (self.takes(method), self.puts(method), method.argument_words());
+        let (takes, puts, words) = (self.takes(method)?, self.puts(method), method.argument_words());
         self.line(&format!(
             "\n/* Posts {}::{}: nobody waits for it. Returns whether it is on its way. */\n\
              HOSTCALL_FUNCTION int {name}({takes}) {{\n{puts}    return hostcall_post_words(context, {of}, words_, {words});\n}}",
             service.name, method.name
         ));
+        Ok(())
     }
 }

@@ -50,5 +50,6 @@ pub fn bind_c(file: &Path, service: Option<&str>) -> Result<String, BindError> {
         message: error.to_string(),
     };
     let of = file.file_name().unwrap_or_default().to_string_lossy();
-    Ok(c::header(&services.map_err(refused)?, &of))
+    let refused_in_c = |message| BindError::Refused { file: file.to_owned(), line: 1, message };
+    c::header(&services.map_err(refused)?, &of).map_err(refused_in_c)
 }

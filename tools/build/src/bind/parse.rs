@@ -2,7 +2,8 @@
 
 use super::types::{Field, Kind, Method, SCALARS, Service, Type, Variant};
 use hostcall_abi::schema;
-use hostcall_abi::service::derived_number;
+use hostcall_abi::service::{derived_number, number};
+use std::cell::Cell;
 use syn::ext::IdentExt;
 use syn::{
     Attribute, Error, Expr, ExprLit, Fields, File, FnArg, GenericArgument, Item, ItemTrait, Lit, Meta, Pat,
@@ -45,15 +46,30 @@ fn docs(attributes: &[Attribute]) -> Vec<String> {
     texts.collect()
 }
 
+/// Most methods of a service.
+const MOST_METHODS: usize = 16;
+
+/// Last number of a service whose number comes from its name.
+const LAST: u16 = u16::MAX - 15;
+
+/// Most words of a call, each way.
+const MOST_WORDS: usize = 64;
+
+/// Most structs and enums that types of a service name, and these in turn.
+const MOST_NAMED: usize = 10_000;
+
 /// Where types are looked for.
 #[derive(Clone, Copy)]
 struct Scope<'a> {
     file: &'a File,
     depth: usize,
+    /// How many were found.
+    named: &'a Cell<usize>,
 }
 
 fn service(file: &File, item: &ItemTrait, attribute: &Attribute) -> Result<Service> {
-    let scope = Scope { file, depth: 0 };
+    let named = Cell::new(0);
+    let scope = Scope { file, depth: 0, named: &named };
     let name = item.ident.unraw().to_string();
     let mut number = derived_number(schema::of(&name));
     if let Meta::List(_) = &attribute.meta {
@@ -74,7 +90,17 @@ fn service(file: &File, item: &ItemTrait, attribute: &Attribute) -> Result<Servi
             Ok(())
         })?;
     }
-    let methods = item.items.iter().map(|item| method(scope, item)).collect::<Result<_>>()?;
+    let methods = item.items.iter().map(|item| method(scope, item)).collect::<Result<Vec<_>>>()?;
+    if methods.len() > MOST_METHODS {
+        return Err(Error::new_spanned(&item.ident, "a service has 16 methods at most"));
+    }
+    let numbers = number::USER..=number::DERIVED - methods.len() as u16;
+    if number < number::DERIVED && !numbers.contains(&number) || number > LAST {
+        return Err(Error::new_spanned(
+            &item.ident,
+            "a service's number, and those of its methods, are 256 to 32767",
+        ));
+    }
     Ok(Service { name, docs: docs(&item.attrs), number, methods })
 }
 
@@ -119,6 +145,9 @@ fn method(scope: Scope<'_>, item: &TraitItem) -> Result<Method> {
         result,
         is_unsafe,
     };
+    if method.argument_words().max(method.result.words()) > MOST_WORDS {
+        return Err(Error::new_spanned(&function.sig, "a call has 64 words at most each way"));
+    }
     if method.bytes().len() > 2 {
         let message = "a function of C passes two texts or slices at most: join some of them";
         return Err(Error::new_spanned(&function.sig, message));
@@ -180,7 +209,8 @@ fn named(scope: Scope<'_>, of: &syn::Type, name: &str) -> Result<Type> {
     if let Some(scalar) = SCALARS.iter().find(|scalar| scalar.rust == name) {
         return Ok(Type::Scalar(scalar));
     }
-    if scope.depth == MOST_DEPTH {
+    scope.named.set(scope.named.get() + 1);
+    if scope.depth == MOST_DEPTH || scope.named.get() > MOST_NAMED {
         return Err(Error::new_spanned(of, format!("`{name}` has itself within, or lies too deep")));
     }
     let inner = Scope { depth: scope.depth + 1, ..scope };
@@ -190,6 +220,9 @@ fn named(scope: Scope<'_>, of: &syn::Type, name: &str) -> Result<Type> {
                 return Ok(Type::Struct(name.into(), fields(inner, &item.fields)?));
             }
             Item::Enum(item) if item.ident == name => {
+                if item.variants.is_empty() {
+                    return Err(Error::new_spanned(item, "an enum without variants has no value to send"));
+                }
                 let variants = item.variants.iter().map(|variant| {
                     Ok(Variant {
                         name: variant.ident.unraw().to_string(),

@@ -1,6 +1,7 @@
 //! Types that travel, as a service's source names them: their words and their schema, as `hostcall_abi::wire` has them.
 
 use hostcall_abi::schema;
+use std::fmt;
 
 /// A type of parameters and results.
 #[derive(Clone, PartialEq, Eq)]
@@ -60,19 +61,39 @@ pub(super) static SCALARS: [Scalar; 14] = [
     Scalar { check: " && w <= 0x10ffff && (w < 0xd800 || w > 0xdfff)", ..scalar("char", "uint32_t", "v") },
 ];
 
+/// As Rust names it.
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unit => f.write_str("()"),
+            Self::Scalar(scalar) => f.write_str(scalar.rust),
+            Self::Array(of, count) => write!(f, "[{of}; {count}]"),
+            Self::Option(of) => write!(f, "Option<{of}>"),
+            Self::Result(value, error) => write!(f, "Result<{value}, {error}>"),
+            Self::Tuple(parts) => {
+                f.write_str("(")?;
+                parts.iter().try_for_each(|part| write!(f, "{part},"))?;
+                f.write_str(")")
+            }
+            Self::Struct(name, _) | Self::Enum(name, _) => f.write_str(name),
+        }
+    }
+}
+
 impl Type {
     pub fn words(&self) -> usize {
-        let of_fields = |fields: &[Field]| fields.iter().map(|field| field.of.words()).sum::<usize>();
+        let sum = |parts: &mut dyn Iterator<Item = usize>| parts.fold(0usize, usize::saturating_add);
+        let of_fields = |fields: &[Field]| sum(&mut fields.iter().map(|field| field.of.words()));
         match self {
             Self::Unit => 0,
             Self::Scalar(_) => 1,
-            Self::Array(of, count) => of.words() * count,
-            Self::Option(of) => 1 + of.words(),
-            Self::Result(value, error) => 1 + value.words().max(error.words()),
-            Self::Tuple(parts) => parts.iter().map(Self::words).sum(),
+            Self::Array(of, count) => of.words().saturating_mul(*count),
+            Self::Option(of) => of.words().saturating_add(1),
+            Self::Result(value, error) => value.words().max(error.words()).saturating_add(1),
+            Self::Tuple(parts) => sum(&mut parts.iter().map(Self::words)),
             Self::Struct(_, fields) => of_fields(fields),
             Self::Enum(_, variants) => {
-                1 + variants.iter().map(|variant| of_fields(&variant.fields)).max().unwrap_or(0)
+                variants.iter().map(|variant| of_fields(&variant.fields)).max().unwrap_or(0).saturating_add(1)
             }
         }
     }
@@ -132,7 +153,7 @@ impl Method {
             Kind::Value(of) => of.words(),
             Kind::Bytes { .. } => 1,
         });
-        words.sum()
+        words.fold(0, usize::saturating_add)
     }
 
     pub fn bytes(&self) -> Vec<&str> {
