@@ -235,16 +235,31 @@ impl<'f, 't> Liveness<'f, 't> {
     }
 
     fn solve(&mut self) {
-        let mut changed = true;
-        while changed {
-            changed = false;
+        let before = self.before();
+        // Those after which something has changed since they were looked at.
+        let mut due = vec![true; self.blocks.len()];
+        while due.contains(&true) {
             for at in (0..self.blocks.len()).rev() {
+                if !std::mem::take(&mut due[at]) {
+                    continue;
+                }
                 let live = self.walk(&self.blocks[at], |_| {});
                 // What a block needs only grows.
-                changed |= live.len() > self.blocks[at].live.len();
+                if live.len() > self.blocks[at].live.len() {
+                    before[at].iter().for_each(|&before| due[before] = true);
+                }
                 self.blocks[at].live = live;
             }
         }
+    }
+
+    /// From which blocks one gets to each.
+    fn before(&self) -> Vec<Vec<usize>> {
+        let mut before = vec![Vec::new(); self.blocks.len()];
+        for (at, block) in self.blocks.iter().enumerate() {
+            block.next.iter().for_each(|&next| before[next].push(at));
+        }
+        before
     }
 
     /// Goes back through a block. `look` sees the values that are held at each statement.
@@ -294,10 +309,7 @@ impl<'f, 't> Liveness<'f, 't> {
 
     /// The loops, outer and inner ones.
     fn loops(&self) -> Vec<Loop<'t>> {
-        let mut before = vec![Vec::new(); self.blocks.len()];
-        for (at, block) in self.blocks.iter().enumerate() {
-            block.next.iter().for_each(|&next| before[next].push(at));
-        }
+        let before = self.before();
         let found = edges_back(&self.blocks).into_iter().map(|(last, first)| {
             let (mut blocks, mut left) = (HashSet::from([first]), vec![last]);
             while let Some(at) = left.pop() {
