@@ -1,6 +1,5 @@
 //! Values of Python as the words and bytes of calls, as `hostcall_abi::wire` has those of Rust.
 
-use hostcall::__private::method_schema;
 use hostcall::Wire;
 use hostcall_abi::schema;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
@@ -172,7 +171,7 @@ impl Signature {
             [word] => word.schema(),
             _ => words.iter().fold(schema::of("tuple"), |hash, word| schema::add_hash(hash, word.schema())),
         };
-        method_schema(name, &parameters, result, false)
+        schema::of_method(name, &parameters, result, false)
     }
 
     /// Returns the arguments of a call. `None` if its words are none.
