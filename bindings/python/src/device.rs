@@ -251,7 +251,9 @@ impl RawContext {
     }
 
     fn close(&self, py: Python<'_>) {
-        if let Some(context) = self.context.lock().take() {
+        // By itself: the guard would last as long as the block, and who waits for it may hold the GIL.
+        let taken = self.context.lock().take();
+        if let Some(context) = taken {
             let _ = self.closed_as.set(context.launch_id());
             py.detach(|| drop(context));
         }
