@@ -324,8 +324,12 @@ class Device(_Closing):
         if self._process != os.getpid():
             # A child's: its threads are the parent's.
             return
-        self._loop.close()
-        if not self._raw.close():
+        try:
+            self._loop.close()
+        finally:
+            # Also where somebody ends the wait for the loop.
+            has_ended = self._raw.close()
+        if not has_ended:
             warnings.warn(f"a function that kernels of {self.name} called has not returned after 5 s: it is left alone", stacklevel=3)
 
     def close(self) -> None:
