@@ -49,6 +49,8 @@ pub struct RawDevice {
     queue: Arc<Queue>,
     handling: Arc<Handling>,
     interpreter: ThreadId,
+    /// That which opened it.
+    process: u32,
 }
 
 #[pymethods]
@@ -68,6 +70,7 @@ impl RawDevice {
             queue,
             handling,
             interpreter,
+            process: std::process::id(),
         };
         // SAFETY: `faulthandler` handles the signal, on this thread, and uses nothing that a thread may hold.
         let dump = move || unsafe {
@@ -165,6 +168,11 @@ impl RawDevice {
 
 impl Drop for RawDevice {
     fn drop(&mut self) {
+        if std::process::id() != self.process {
+            // In a child that `fork` made nobody gives locks back that threads had then, and the calls are the parent's.
+            std::mem::forget((self.queue.clone(), self.handling.clone()));
+            return;
+        }
         // Whoever drops it may hold the GIL, for which the threads may wait: they end by themselves.
         self.queue.close();
     }
