@@ -1,7 +1,7 @@
 //! How a function is called, and what its call's lane gets for what it returns or raises.
 
 use crate::errors::Errors;
-use crate::service::{Function, Served};
+use crate::service::{Function, PostTask, Served};
 use hostcall::CallError;
 use hostcall::server::{DeferredCall, DeferredPost, WavePlace};
 use hostcall_abi::launch::LaunchId;
@@ -249,11 +249,12 @@ impl Handling {
     ) -> Option<(Bound<'py, PyAny>, Reply, Option<f64>)> {
         let function = &served.functions[index];
         let (work, arguments, capacity) = self.arguments(py, function, work)?;
+        let task = matches!(work, Work::Post(_)).then(|| PostTask::new(served.clone()));
         match function.function.bind(py).call1(arguments) {
             Ok(coroutine) => {
                 let (handling, served) = (self.clone(), served.clone());
                 let timeout = served.timeout.map(|limit| limit.as_secs_f64());
-                let work = hostcall_locks::Mutex::new(Some(work));
+                let work = hostcall_locks::Mutex::new(Some((work, task)));
                 Some((coroutine, Reply { handling, served, index, capacity, work }, timeout))
             }
             Err(error) => {
@@ -297,13 +298,14 @@ pub struct Reply {
     served: Arc<Served>,
     index: usize,
     capacity: usize,
-    work: hostcall_locks::Mutex<Option<Work>>,
+    /// With the place among the tasks of posts, which another one may have afterwards.
+    work: hostcall_locks::Mutex<Option<(Work, Option<PostTask>)>>,
 }
 
 #[pymethods]
 impl Reply {
     fn __call__(&self, py: Python<'_>, task: &Bound<'_, PyAny>) {
-        let Some(work) = self.work.lock().take() else { return };
+        let Some((work, _task)) = self.work.lock().take() else { return };
         // Its call has ended, or the device was closed: nobody waits for what it would say.
         if task.call_method0("cancelled").is_ok_and(|is_cancelled| is_cancelled.is_truthy().unwrap_or(false))
         {

@@ -65,13 +65,18 @@ fn handle(py: Python<'_>, queue: &Queue, handling: &Arc<Handling>, items: Vec<It
             }
             Item::Posts(served, mut posts) => {
                 let mut left = POSTS_IN_A_TURN;
-                while left > 0 {
+                loop {
+                    if queue.is_full_of_posts(&served) {
+                        queue.park_posts(served, posts);
+                        break;
+                    }
+                    if left == 0 {
+                        queue.push_posts(served, posts);
+                        break;
+                    }
                     let Some(post) = posts.next() else { break };
                     left -= 1;
                     give(&served, post.method(), Work::Post(post));
-                }
-                if left == 0 {
-                    queue.push_posts(served, posts);
                 }
             }
         }
