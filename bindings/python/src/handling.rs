@@ -6,10 +6,11 @@ use hostcall::CallError;
 use hostcall::server::{DeferredCall, DeferredPost, WavePlace};
 use hostcall_abi::launch::LaunchId;
 use hostcall_service::Caller;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub type PlaceOf = Arc<dyn Fn(Caller) -> (Arc<str>, Option<WavePlace>) + Send + Sync>;
@@ -262,6 +263,27 @@ impl Handling {
                 None
             }
         }
+    }
+
+    /// Does something for callers, and keeps an error of theirs where hostcall itself panics: the thread goes on, and what was
+    /// left of the work has been dropped, which ends it.
+    pub fn guarded(&self, callers: &[LaunchId], what: &str, work: impl FnOnce()) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(work)) else { return };
+        CALLER.set(None);
+        let said =
+            panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(|said| &**said));
+        let said = said.unwrap_or("it has no text");
+        for (place, caller) in callers.iter().enumerate() {
+            if !callers[..place].contains(caller) {
+                let text = format!(
+                    "hostcall panicked while it called {what}, which is a bug in hostcall: {said}. The calls ended with \
+                     CANCELLED"
+                );
+                self.errors.keep(*caller, PyRuntimeError::new_err(text), 1);
+            }
+        }
+        // Its drop may panic, too.
+        std::mem::forget(panic);
     }
 
     /// Takes what was raised for a launch: the first exceptions, and how many lanes got no result.
