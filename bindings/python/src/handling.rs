@@ -114,10 +114,15 @@ impl Handling {
         self.errors.keep(caller.launch, error, count);
     }
 
+    /// Returns the code with which a function refuses, if that is what it raised.
+    fn refusal(&self, py: Python<'_>, error: &PyErr) -> Option<i32> {
+        let is_refusal = error.is_instance(py, self.refuse.bind(py));
+        is_refusal.then(|| error.value(py).getattr("code").and_then(|code| code.extract()).unwrap_or(-1))
+    }
+
     /// Ends a call whose function raised.
     fn failed(&self, py: Python<'_>, function: &Function, work: Work, error: PyErr) {
-        if error.is_instance(py, self.refuse.bind(py)) {
-            let code = error.value(py).getattr("code").and_then(|code| code.extract()).unwrap_or(-1);
+        if let Some(code) = self.refusal(py, &error) {
             return work.fail(CallError::Failed(code));
         }
         self.keep(py, function, &work, error, 1, ends(&work));
@@ -234,8 +239,14 @@ impl Handling {
                 }
             }
             Err(error) => {
-                self.keep(py, function, &lanes[0], error, lanes.len() as u64, ends(&lanes[0]));
-                lanes.into_iter().for_each(|work| work.fail(CallError::Panicked));
+                let failure = match self.refusal(py, &error) {
+                    Some(code) => CallError::Failed(code),
+                    None => {
+                        self.keep(py, function, &lanes[0], error, lanes.len() as u64, ends(&lanes[0]));
+                        CallError::Panicked
+                    }
+                };
+                lanes.into_iter().for_each(|work| work.fail(failure));
             }
         }
     }

@@ -84,6 +84,10 @@ def devices() -> list[DeviceInfo]:
     return [DeviceInfo(*found) for found in _hostcall.devices()]
 
 
+def _method(function: Callable[..., Any], options: Options, number: int, name: str | None) -> Method:
+    return method_of(function, options, number, name or f"python::{function.__name__}", False)
+
+
 class _Closing:
     """What ends with a ``with``: an exception of its body's is not replaced by one of a kernel's."""
 
@@ -260,9 +264,7 @@ class Device(_Closing):
         """
 
         def add(function: F) -> F:
-            text = name or f"python::{function.__name__}"
-            method = method_of(function, Options(number, batch, result), number, text, False)
-            self._register([method], timeout)
+            self._register([_method(function, Options(number, batch, result), number, name)], timeout)
             return function
 
         return add
@@ -276,7 +278,14 @@ class Device(_Closing):
             def progress(step: hostcall.u32, loss: hostcall.f32) -> None:
                 bar.update(step)
         """
-        return self.service(number=number, name=name, batch=batch)
+
+        def add(function: F) -> F:
+            method = _method(function, Options(number, batch), number, name)
+            method.refuse_as_post()
+            self._register([method], ...)
+            return function
+
+        return add
 
     def context(self, name: str = "kernels") -> Context:
         """Makes a context, by which kernels call that others launch. ``name`` is what reports call them."""
