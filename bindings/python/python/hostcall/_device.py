@@ -10,10 +10,11 @@ import sys
 import traceback
 import warnings
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 from types import EllipsisType, TracebackType
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple, SupportsIndex, TypeVar
 
 from . import _hostcall
 from ._arrays import Buffer
@@ -293,7 +294,7 @@ class Device(_Closing):
         self._contexts.add(context)
         return context
 
-    def buffer(self, shape: int | tuple[int, ...], dtype: Any = "u1") -> Buffer:
+    def buffer(self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = "u1") -> Buffer:
         """Allocates zeroed memory that the host and kernels access at the same time: an array for ``numpy.asarray``."""
         return Buffer(self._raw.pinned, shape, dtype)
 
