@@ -194,6 +194,12 @@ impl RawContext {
         Ok(self.context()?.address().get())
     }
 
+    /// Returns the number of a check, for kernels that have no text.
+    fn check_number(&self, py: Python<'_>, text: &str, file: &str, line: u32) -> PyResult<u32> {
+        let context = self.context()?;
+        py.detach(|| context.check_number(text, file, line)).map_err(failed)
+    }
+
     fn attend(&self) -> PyResult<()> {
         self.context()?.attend().map_err(failed)
     }

@@ -138,6 +138,15 @@ class Context(_Closing):
     def __repr__(self) -> str:
         return f"<hostcall.Context {self.name!r} at {self._address:#x}>"
 
+    def check_number(self, text: str, file: str = "", line: int = 0) -> int:
+        """Returns the number of a check, by which kernels tell of it that have no text: those in Triton, which link
+        ``hostcall_nvptx64.bc`` and pass it to ``hostcall_check_number``.
+
+        ``text`` says what did not hold; without ``file`` and ``line`` nobody knows where. The number is the same for the same
+        three, and for all contexts of the device, which has numbers for 4,096 checks.
+        """
+        return self._raw.check_number(text, file, line)
+
     def attend(self) -> None:
         """Says that kernels come soon. Without it the first call after a long silence may take 2 ms on a GPU."""
         self._raw.attend()
