@@ -7,6 +7,7 @@ import atexit
 import importlib
 import os
 import sys
+import time
 import traceback
 import warnings
 import weakref
@@ -318,16 +319,28 @@ class Device(_Closing):
     def synchronize(self, timeout: float | None = None) -> None:
         """Flushes all contexts and what kernels printed, and raises what there is to raise, as ``Context.flush`` does.
 
-        It does not wait for kernels, which others launched: wait for their streams before.
+        It does not wait for kernels, which others launched: wait for their streams before. ``timeout`` is that of all contexts
+        together.
         """
         self._refuse_in_loop()
+        if timeout is not None and not timeout > 0:
+            raise ValueError("a timeout is a number of seconds above 0, or None for no limit")
+        deadline = None if timeout is None else time.monotonic() + timeout
         found: list[BaseException] = []
         for context in list(self._contexts):
             try:
-                context.flush(timeout)
+                # Of one whose posts were handled it is told also when the time is over.
+                context.flush(None if deadline is None else max(deadline - time.monotonic(), 1e-3))
+            except KeyboardInterrupt as error:
+                for other in found:
+                    add_note(error, f"also: {type(other).__name__}: {other}")
+                raise
             except BaseException as error:
                 found.append(error)
-        self._raw.flush_prints()
+        try:
+            self._raw.flush_prints()
+        except Exception as error:
+            found.append(error)
         errors, count, _ = self._raw.take()
         raise_first([*found, *errors], len(found) + count, [])
 
