@@ -231,6 +231,7 @@ impl RawContext {
         let is_flushed = |server: &Server| taken.lock().is_done() && server.has_handled_posts(launch.into());
         loop {
             let until = Instant::now() + Duration::from_millis(50);
+            let until = deadline.map_or(until, |deadline| deadline.min(until));
             let is_over = py.detach(|| {
                 let mut pause = Duration::from_micros(20);
                 while !is_flushed(device.server()) {

@@ -120,6 +120,7 @@ impl RawLaunch {
         let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let until = Instant::now() + Duration::from_millis(50);
+            let until = deadline.map_or(until, |deadline| deadline.min(until));
             py.detach(|| {
                 while !self.launch.is_done() && Instant::now() < until {
                     thread::sleep(Duration::from_micros(100));
