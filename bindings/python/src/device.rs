@@ -49,6 +49,8 @@ pub struct RawDevice {
     queue: Arc<Queue>,
     handling: Arc<Handling>,
     interpreter: ThreadId,
+    /// That which opened it.
+    process: u32,
 }
 
 #[pymethods]
@@ -68,6 +70,7 @@ impl RawDevice {
             queue,
             handling,
             interpreter,
+            process: std::process::id(),
         };
         // SAFETY: `faulthandler` handles the signal, on this thread, and uses nothing that a thread may hold.
         let dump = move || unsafe {
@@ -165,6 +168,11 @@ impl RawDevice {
 
 impl Drop for RawDevice {
     fn drop(&mut self) {
+        if std::process::id() != self.process {
+            // In a child that `fork` made nobody gives locks back that threads had then, and the calls are the parent's.
+            std::mem::forget((self.queue.clone(), self.handling.clone()));
+            return;
+        }
         // Whoever drops it may hold the GIL, for which the threads may wait: they end by themselves.
         self.queue.close();
     }
@@ -184,6 +192,12 @@ pub struct RawContext {
 impl RawContext {
     fn address(&self) -> PyResult<u64> {
         Ok(self.context()?.address().get())
+    }
+
+    /// Returns the number of a check, for kernels that have no text.
+    fn check_number(&self, py: Python<'_>, text: &str, file: &str, line: u32) -> PyResult<u32> {
+        let context = self.context()?;
+        py.detach(|| context.check_number(text, file, line)).map_err(failed)
     }
 
     fn attend(&self) -> PyResult<()> {
@@ -217,6 +231,7 @@ impl RawContext {
         let is_flushed = |server: &Server| taken.lock().is_done() && server.has_handled_posts(launch.into());
         loop {
             let until = Instant::now() + Duration::from_millis(50);
+            let until = deadline.map_or(until, |deadline| deadline.min(until));
             let is_over = py.detach(|| {
                 let mut pause = Duration::from_micros(20);
                 while !is_flushed(device.server()) {
@@ -251,7 +266,9 @@ impl RawContext {
     }
 
     fn close(&self, py: Python<'_>) {
-        if let Some(context) = self.context.lock().take() {
+        // By itself: the guard would last as long as the block, and who waits for it may hold the GIL.
+        let taken = self.context.lock().take();
+        if let Some(context) = taken {
             let _ = self.closed_as.set(context.launch_id());
             py.detach(|| drop(context));
         }

@@ -61,8 +61,15 @@ impl Errors {
     /// Has what was kept of one launch told with another's.
     pub fn rename(&self, from: LaunchId, to: LaunchId) {
         let mut launches = self.0.lock();
-        if let Some(kept) = launches.remove(&from) {
-            launches.insert(to, kept);
-        }
+        let Some(mut kept) = launches.remove(&from) else { return };
+        // A function may have raised for the new one already.
+        let later = launches.remove(&to).unwrap_or_default();
+        kept.count += later.count;
+        kept.first.extend(later.first);
+        let over = kept.first.split_off(kept.first.len().min(MOST_KEPT));
+        launches.insert(to, kept);
+        drop(launches);
+        // Their drops may run code of Python's.
+        drop(over);
     }
 }

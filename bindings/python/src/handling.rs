@@ -1,15 +1,16 @@
 //! How a function is called, and what its call's lane gets for what it returns or raises.
 
 use crate::errors::Errors;
-use crate::service::{Function, Served};
+use crate::service::{Function, PostTask, Served};
 use hostcall::CallError;
 use hostcall::server::{DeferredCall, DeferredPost, WavePlace};
 use hostcall_abi::launch::LaunchId;
 use hostcall_service::Caller;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub type PlaceOf = Arc<dyn Fn(Caller) -> (Arc<str>, Option<WavePlace>) + Send + Sync>;
@@ -113,10 +114,15 @@ impl Handling {
         self.errors.keep(caller.launch, error, count);
     }
 
+    /// Returns the code with which a function refuses, if that is what it raised.
+    fn refusal(&self, py: Python<'_>, error: &PyErr) -> Option<i32> {
+        let is_refusal = error.is_instance(py, self.refuse.bind(py));
+        is_refusal.then(|| error.value(py).getattr("code").and_then(|code| code.extract()).unwrap_or(-1))
+    }
+
     /// Ends a call whose function raised.
     fn failed(&self, py: Python<'_>, function: &Function, work: Work, error: PyErr) {
-        if error.is_instance(py, self.refuse.bind(py)) {
-            let code = error.value(py).getattr("code").and_then(|code| code.extract()).unwrap_or(-1);
+        if let Some(code) = self.refusal(py, &error) {
             return work.fail(CallError::Failed(code));
         }
         self.keep(py, function, &work, error, 1, ends(&work));
@@ -233,8 +239,14 @@ impl Handling {
                 }
             }
             Err(error) => {
-                self.keep(py, function, &lanes[0], error, lanes.len() as u64, ends(&lanes[0]));
-                lanes.into_iter().for_each(|work| work.fail(CallError::Panicked));
+                let failure = match self.refusal(py, &error) {
+                    Some(code) => CallError::Failed(code),
+                    None => {
+                        self.keep(py, function, &lanes[0], error, lanes.len() as u64, ends(&lanes[0]));
+                        CallError::Panicked
+                    }
+                };
+                lanes.into_iter().for_each(|work| work.fail(failure));
             }
         }
     }
@@ -249,11 +261,12 @@ impl Handling {
     ) -> Option<(Bound<'py, PyAny>, Reply, Option<f64>)> {
         let function = &served.functions[index];
         let (work, arguments, capacity) = self.arguments(py, function, work)?;
+        let task = matches!(work, Work::Post(_)).then(|| PostTask::new(served.clone()));
         match function.function.bind(py).call1(arguments) {
             Ok(coroutine) => {
                 let (handling, served) = (self.clone(), served.clone());
                 let timeout = served.timeout.map(|limit| limit.as_secs_f64());
-                let work = hostcall_locks::Mutex::new(Some(work));
+                let work = hostcall_locks::Mutex::new(Some((work, task)));
                 Some((coroutine, Reply { handling, served, index, capacity, work }, timeout))
             }
             Err(error) => {
@@ -261,6 +274,27 @@ impl Handling {
                 None
             }
         }
+    }
+
+    /// Does something for callers, and keeps an error of theirs where hostcall itself panics: the thread goes on, and what was
+    /// left of the work has been dropped, which ends it.
+    pub fn guarded(&self, callers: &[LaunchId], what: &str, work: impl FnOnce()) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(work)) else { return };
+        CALLER.set(None);
+        let said =
+            panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(|said| &**said));
+        let said = said.unwrap_or("it has no text");
+        for (place, caller) in callers.iter().enumerate() {
+            if !callers[..place].contains(caller) {
+                let text = format!(
+                    "hostcall panicked while it called {what}, which is a bug in hostcall: {said}. The calls ended with \
+                     CANCELLED"
+                );
+                self.errors.keep(*caller, PyRuntimeError::new_err(text), 1);
+            }
+        }
+        // Its drop may panic, too.
+        std::mem::forget(panic);
     }
 
     /// Takes what was raised for a launch: the first exceptions, and how many lanes got no result.
@@ -297,13 +331,14 @@ pub struct Reply {
     served: Arc<Served>,
     index: usize,
     capacity: usize,
-    work: hostcall_locks::Mutex<Option<Work>>,
+    /// With the place among the tasks of posts, which another one may have afterwards.
+    work: hostcall_locks::Mutex<Option<(Work, Option<PostTask>)>>,
 }
 
 #[pymethods]
 impl Reply {
     fn __call__(&self, py: Python<'_>, task: &Bound<'_, PyAny>) {
-        let Some(work) = self.work.lock().take() else { return };
+        let Some((work, _task)) = self.work.lock().take() else { return };
         // Its call has ended, or the device was closed: nobody waits for what it would say.
         if task.call_method0("cancelled").is_ok_and(|is_cancelled| is_cancelled.is_truthy().unwrap_or(false))
         {

@@ -3,6 +3,7 @@
 use crate::handling::{self, Handling, Work};
 use crate::queue::{Item, Queue};
 use crate::service::{Mode, Served};
+use hostcall_abi::launch::LaunchId;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::thread;
@@ -32,7 +33,9 @@ pub fn start(queue: Arc<Queue>, handling: Arc<Handling>) -> std::io::Result<thre
         // The thread keeps its state of Python's for as long as it runs.
         let attached = Python::try_attach(|py| {
             while let Some(items) = py.detach(|| ends.0.take()) {
-                handle(py, &ends.0, &handling, items);
+                // What a panic leaves is dropped, which ends it; of calls of functions it is told with their launches.
+                let turn = || handle(py, &ends.0, &handling, items);
+                handling.guarded(&[LaunchId::NONE], "functions", turn);
             }
             py.detach(|| drop(ends));
         });
@@ -44,9 +47,14 @@ fn handle(py: Python<'_>, queue: &Queue, handling: &Arc<Handling>, items: Vec<It
     let (mut batches, mut coroutines) = (Vec::<Batch>::new(), Vec::new());
     let mut give = |served: &Arc<Served>, method: usize, work: Work| {
         let function = &served.functions[method];
+        let caller = work.caller().launch;
         match function.mode {
-            Mode::Single => handling.single(py, function, work),
-            Mode::Async => coroutines.extend(handling.start(py, served, method, work)),
+            Mode::Single => {
+                handling.guarded(&[caller], function.name, || handling.single(py, function, work))
+            }
+            Mode::Async => handling.guarded(&[caller], function.name, || {
+                coroutines.extend(handling.start(py, served, method, work));
+            }),
             Mode::Batch => {
                 let is_same =
                     |batch: &&mut Batch| Arc::ptr_eq(&batch.served, served) && batch.method == method;
@@ -65,19 +73,27 @@ fn handle(py: Python<'_>, queue: &Queue, handling: &Arc<Handling>, items: Vec<It
             }
             Item::Posts(served, mut posts) => {
                 let mut left = POSTS_IN_A_TURN;
-                while left > 0 {
+                loop {
+                    if queue.is_full_of_posts(&served) {
+                        queue.park_posts(served, posts);
+                        break;
+                    }
+                    if left == 0 {
+                        queue.push_posts(served, posts);
+                        break;
+                    }
                     let Some(post) = posts.next() else { break };
                     left -= 1;
                     give(&served, post.method(), Work::Post(post));
-                }
-                if left == 0 {
-                    queue.push_posts(served, posts);
                 }
             }
         }
     }
     for Batch { served, method, all } in batches {
-        handling.batch(py, &served.functions[method], all);
+        let function = &served.functions[method];
+        let mut callers: Vec<_> = all.iter().map(|work| work.caller().launch).collect();
+        callers.dedup();
+        handling.guarded(&callers, function.name, || handling.batch(py, function, all));
     }
     if !coroutines.is_empty()
         && let Err(error) = handling.submit.bind(py).call1((coroutines,))

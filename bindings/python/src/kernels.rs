@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How long a wait for a launch that failed may take besides.
+const LONGEST_TELLING: Duration = Duration::from_secs(1);
+
 /// Pinned memory, which the host and kernels access at the same time.
 #[pyclass(frozen)]
 pub struct RawBuffer {
@@ -93,6 +96,23 @@ pub struct RawLaunch {
     stream: Arc<DropsFree<Stream>>,
 }
 
+impl RawLaunch {
+    /// Has the stream go on after a failure, for which somebody must have been told of it. That takes no time: until then
+    /// nothing else begins. Where it was told before, others may run, for which nobody waits here.
+    fn go_on(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<()> {
+        let longest = Instant::now() + LONGEST_TELLING;
+        let deadline = deadline.map_or(longest, |deadline| deadline.min(longest));
+        loop {
+            let synchronized = py.detach(|| self.stream.synchronize_for(Duration::from_millis(50)));
+            py.check_signals()?;
+            let is_over = !matches!(synchronized, Err(hostcall::Error::TimedOut { .. }));
+            if is_over || deadline <= Instant::now() {
+                return Ok(());
+            }
+        }
+    }
+}
+
 #[pymethods]
 impl RawLaunch {
     /// Waits until the kernel has ended.
@@ -100,6 +120,7 @@ impl RawLaunch {
         let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let until = Instant::now() + Duration::from_millis(50);
+            let until = deadline.map_or(until, |deadline| deadline.min(until));
             py.detach(|| {
                 while !self.launch.is_done() && Instant::now() < until {
                     thread::sleep(Duration::from_micros(100));
@@ -107,9 +128,9 @@ impl RawLaunch {
             });
             py.check_signals()?;
             if self.launch.is_done() {
-                // The stream goes on after a failure once it was told.
-                let synchronized = py.detach(|| self.launch.wait().map(drop).and(self.stream.synchronize()));
-                return synchronized.map_err(failed);
+                let Err(error) = py.detach(|| self.launch.wait()) else { return Ok(()) };
+                self.go_on(py, deadline)?;
+                return Err(failed(error));
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Err(PyTimeoutError::new_err(format!("{} has not ended", self.launch.kernel())));

@@ -6,10 +6,14 @@ use hostcall::CallError;
 use hostcall::server::{DeferredCalls, DeferredPosts, OpenCalls};
 use hostcall_locks::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Most lanes whose calls wait: as many as a GPU has at once. More come only from lanes whose calls have timed out.
 const MOST_LANES: usize = 1 << 18;
+
+/// Most coroutines of a service's posts at a time. Nobody waits for a post, so nothing else bounds them.
+const MOST_POST_TASKS: usize = 1024;
 
 #[expect(
     clippy::large_enum_variant,
@@ -30,6 +34,9 @@ pub struct Open {
 #[derive(Default)]
 struct State {
     items: Vec<Item>,
+    /// Posts of services that have as many coroutines of such as they may. They are items again once half of these have ended.
+    /// The services do not have them: they would own themselves.
+    parked: Vec<(Arc<Served>, DeferredPosts)>,
     /// Lanes of the calls among them.
     lanes: usize,
     open: Vec<Open>,
@@ -92,6 +99,42 @@ impl Queue {
         self.push(state, Item::Posts(served, posts));
     }
 
+    /// Returns whether a service's posts have to wait for coroutines of others.
+    pub fn is_full_of_posts(&self, served: &Served) -> bool {
+        served.post_tasks.load(Ordering::Relaxed) >= MOST_POST_TASKS
+    }
+
+    /// Has posts wait until half of the service's coroutines of posts have ended.
+    pub fn park_posts(&self, served: Arc<Served>, posts: DeferredPosts) {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            drop(state);
+            return drop(posts);
+        }
+        // Under the lock, as what counts down: the last ones may have ended meanwhile.
+        if served.post_tasks.load(Ordering::Relaxed) <= MOST_POST_TASKS / 2 {
+            return self.push(state, Item::Posts(served, posts));
+        }
+        state.parked.push((served, posts));
+    }
+
+    /// Counts a coroutine of a service's posts.
+    pub fn begin_post_task(&self, served: &Served) {
+        served.post_tasks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that one has ended: parked posts may go on.
+    pub fn end_post_task(&self, served: &Arc<Served>) {
+        let mut state = self.state.lock();
+        if served.post_tasks.fetch_sub(1, Ordering::Relaxed) - 1 > MOST_POST_TASKS / 2 {
+            return;
+        }
+        // There is one value of a service's posts at a time.
+        let Some(place) = state.parked.iter().position(|(of, _)| Arc::ptr_eq(of, served)) else { return };
+        let (served, posts) = state.parked.swap_remove(place);
+        self.push(state, Item::Posts(served, posts));
+    }
+
     fn push(&self, mut state: hostcall_locks::MutexGuard<'_, State>, item: Item) {
         state.items.push(item);
         let wakes_watch = std::mem::take(&mut state.watch_sleeps);
@@ -121,10 +164,11 @@ impl Queue {
         let mut state = self.state.lock();
         state.is_closed = true;
         let (items, open) = (std::mem::take(&mut state.items), std::mem::take(&mut state.open));
+        let parked = std::mem::take(&mut state.parked);
         drop(state);
         self.work.notify_all();
         self.watch.notify_all();
-        drop((items, open));
+        drop((items, parked, open));
     }
 
     /// Says that the interpreter's thread has ended.

@@ -9,6 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 /// How a function takes calls.
@@ -41,6 +42,24 @@ pub struct Served {
     queue: Arc<Queue>,
     /// After how long its calls end without an answer.
     pub timeout: Option<Duration>,
+    /// How many coroutines of posts there are. The queue changes it.
+    pub post_tasks: AtomicUsize,
+}
+
+/// A coroutine of a post, from its making to its end.
+pub struct PostTask(Arc<Served>);
+
+impl PostTask {
+    pub fn new(served: Arc<Served>) -> Self {
+        served.queue.begin_post_task(&served);
+        Self(served)
+    }
+}
+
+impl Drop for PostTask {
+    fn drop(&mut self) {
+        self.0.queue.end_post_task(&self.0);
+    }
 }
 
 impl Served {
@@ -62,7 +81,7 @@ impl Served {
             methods.push(if is_typed { typed } else { untyped });
             functions.push(Function { name, function, signature, mode });
         }
-        Ok(Self { methods, functions, queue, timeout })
+        Ok(Self { methods, functions, queue, timeout, post_tasks: AtomicUsize::new(0) })
     }
 }
 

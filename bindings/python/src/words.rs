@@ -1,6 +1,5 @@
 //! Values of Python as the words and bytes of calls, as `hostcall_abi::wire` has those of Rust.
 
-use hostcall::__private::method_schema;
 use hostcall::Wire;
 use hostcall_abi::schema;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
@@ -136,6 +135,13 @@ impl Kind {
     }
 }
 
+/// Returns a value for people, or its type where it is long.
+fn describe(value: &Bound<'_, PyAny>) -> String {
+    let kind = || value.get_type().name().map_or_else(|_| "a value".into(), |name| format!("a `{name}`"));
+    let text = value.repr().ok().map(|text| text.to_string());
+    text.filter(|text| text.chars().count() <= 100).unwrap_or_else(kind)
+}
+
 /// The types of a method.
 pub struct Signature {
     pub arguments: Vec<Kind>,
@@ -172,7 +178,7 @@ impl Signature {
             [word] => word.schema(),
             _ => words.iter().fold(schema::of("tuple"), |hash, word| schema::add_hash(hash, word.schema())),
         };
-        method_schema(name, &parameters, result, false)
+        schema::of_method(name, &parameters, result, false)
     }
 
     /// Returns the arguments of a call. `None` if its words are none.
@@ -198,7 +204,13 @@ impl Signature {
         bytes: &mut Vec<u8>,
     ) -> PyResult<()> {
         match self.results[..] {
-            [] => Ok(()),
+            [] if value.is_none() => Ok(()),
+            [] => {
+                let (what, name) = (describe(value), "`-> hostcall.f32`");
+                Err(PyTypeError::new_err(format!(
+                    "it returned {what}, and its annotation says no result: write {name}, say, or return None"
+                )))
+            }
             [kind] => kind.encode(value, words, bytes),
             ref kinds => {
                 let parts = value.cast::<PyTuple>().map_err(|_| {

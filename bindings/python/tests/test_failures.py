@@ -357,6 +357,135 @@ def test_a_coroutine_ends_with_its_call(kernels: Kernels) -> None:
         context.flush()
 
 
+def test_a_coroutine_that_exits_ends_its_call_alone(kernels: Kernels) -> None:
+    raised: list[BaseException] = [SystemExit(3), KeyboardInterrupt()]
+    with hostcall.Device("cpu", timeout=20) as device:
+
+        @device.service(number=710)
+        async def leaves(which: hostcall.u64) -> hostcall.u64:
+            if which < len(raised):
+                raise raised[which]
+            return which
+
+        context = device.context("leaves")
+        for error in raised:
+            assert kernels.call(context, 710, raised.index(error))[0] == PANICKED
+            with pytest.raises(type(error)):
+                context.flush()
+            assert kernels.call(context, 710, 7) == (OK, [7])
+
+
+def test_what_comes_to_a_loop_that_was_closed_is_ended() -> None:
+    from hostcall._loop import Loop
+
+    async def never() -> None:
+        raise AssertionError
+
+    before, loop = threading.active_count(), Loop(None)
+    loop.close()
+    coroutine = never()
+    loop.submit([(coroutine, lambda task: None, None)])
+    assert coroutine.cr_frame is None and threading.active_count() == before
+    loop.close()
+
+
+def test_an_interrupt_while_the_loop_ends_leaves_nothing_open(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = hostcall.Device("cpu")
+    context = device.context("interrupted")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(device._loop, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        device.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        device.statistics()
+    assert kernels.call(context, 700, 1)[0] in (CANCELLED, NO_SUCH_SERVICE)
+
+
+def test_what_functions_raised_before_and_after_renew_is_told(device: hostcall.Device, kernels: Kernels) -> None:
+    device.serve(Table())
+    context = device.context("renewed")
+    for key in (1, 3):
+        assert kernels.call(context, 700, key)[0] == PANICKED
+        context.cancel()
+        context.renew()
+    assert kernels.call(context, 700, 5)[0] == PANICKED
+    with pytest.raises(KeyError) as raised:
+        context.flush()
+    assert raised.value.args == (1,) and raised.value.__notes__[1:] == ["also: KeyError: 3", "also: KeyError: 5"]
+
+
+def test_synchronize_has_one_deadline_and_is_interrupted(device: hostcall.Device, kernels: Kernels) -> None:
+    release = threading.Event()
+
+    @device.on_post(number=710)
+    def stuck(lane: hostcall.u64, round: hostcall.u64) -> None:
+        release.wait(60)
+
+    contexts = [device.context(f"{i}") for i in range(8)]
+    for context in contexts:
+        assert kernels.posts(context, 710, 1, 1) == 0
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        device.synchronize(timeout=0.5)
+    assert time.monotonic() - began < 3
+    with pytest.raises(ValueError, match="above 0"):
+        device.synchronize(timeout=0)
+
+    def interrupted(timeout: object) -> None:
+        raise KeyboardInterrupt
+
+    for context in contexts:
+        context.flush = interrupted  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        device.synchronize()
+    release.set()
+
+
+def test_a_result_of_which_no_annotation_tells_is_not_lost_silently(device: hostcall.Device, kernels: Kernels) -> None:
+    @device.service(number=710)
+    def untold(x: hostcall.u64):  # type: ignore[no-untyped-def]
+        return 1.5
+
+    @device.service(number=711, batch={"x": hostcall.u64})
+    def many(calls: Any) -> Any:
+        return calls["x"]
+
+    context = device.context("results")
+    assert kernels.call(context, 710, 1, results=0)[0] == PANICKED
+    with pytest.raises(TypeError, match="it returned 1.5, and its annotation says no result: write `-> hostcall.f32`, say, or return None"):
+        context.flush()
+    assert kernels.call(context, 711, 1, results=0)[0] == PANICKED
+    with pytest.raises(TypeError, match="python::many returned a `ndarray`, and has no `result`"):
+        context.flush()
+
+
+def test_a_check_has_one_number(device: hostcall.Device) -> None:
+    context, other = device.context("numbers"), device.context("others")
+    number = context.check_number("x < limit", "kernel.py", 7)
+    assert number == other.check_number("x < limit", file="kernel.py", line=7)
+    assert len({number, context.check_number("x < limit"), context.check_number("x > 0", "kernel.py", 7)}) == 3
+
+
+def test_a_child_of_fork_does_not_end_what_its_parent_has() -> None:
+    program = """
+import gc, os, sys, hostcall
+device = hostcall.Device("cpu")
+buffer, context = device.buffer(4, "u8"), device.context("parent")
+child = os.fork()
+if child == 0:
+    del device, buffer, context
+    gc.collect()
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+context.flush(timeout=60)
+"""
+    ran = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("3\n", "", 0)
+
+
 def test_a_child_of_fork_ends_and_leaves_the_device_to_its_parent(kernels: Kernels) -> None:
     program = """
 import os, sys, hostcall

@@ -121,6 +121,17 @@ def test_buffers_are_arrays_of_others(kernels: Kernels) -> None:
         hostcall.Device("cpu").buffer(1, object)
 
 
+def test_a_buffer_stays_what_it_is() -> None:
+    with hostcall.Device("cpu") as device:
+        buffer = device.buffer((np.int64(2), 3), "u8")
+        assert buffer.shape == (2, 3) and buffer.nbytes == 48 and device.buffer(np.uint8(4)).shape == (4,)
+        for name, value in [("shape", (1 << 20,)), ("dtype", np.dtype("u1")), ("nbytes", 1), ("address", 0)]:
+            with pytest.raises(AttributeError):
+                setattr(buffer, name, value)
+        with pytest.raises(TypeError):
+            device.buffer(2.0)  # type: ignore[arg-type]
+
+
 def test_an_empty_buffer_is_one() -> None:
     with hostcall.Device("cpu") as device:
         assert np.asarray(device.buffer(0, "u8")).shape == (0,)

@@ -63,10 +63,11 @@ def test_a_command_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(_run, "_GRACE", 0.2)
     hangs = tmp_path / "hangs"
-    hangs.write_text("#!/bin/sh\nsleep 1000 &\nwait\n")
+    hangs.write_text("#!/bin/sh\nprintf 'a build says \\377\\n' >&2\nsleep 1000 &\nwait\n")
     hangs.chmod(0o755)
     report = hostcall.run("any", timeout=0.1, command=hangs)
-    assert report.ended == "killed" and not report.ok and "its process was ended" in report.said[0]
+    assert report.ended == "killed" and not report.ok and "the program, or its build, did not end" in report.said[0]
+    assert report.said[1:] == ["a build says \ufffd"]
 
 
 def test_what_cannot_be_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

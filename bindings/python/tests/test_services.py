@@ -227,6 +227,41 @@ def test_coroutines_wait_side_by_side(kernels: Kernels) -> None:
         assert slow.waiting == 20
 
 
+def test_coroutines_of_posts_are_bounded(kernels: Kernels) -> None:
+    running, most, seen = 0, 0, 0
+    with hostcall.Device("cpu", timeout=60) as device:
+
+        @device.on_post(number=730)
+        async def note(lane: hostcall.u64, round: hostcall.u64) -> None:
+            nonlocal running, most, seen
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.01)
+            running -= 1
+            seen += 1
+
+        context = device.context("posts")
+        assert kernels.posts(context, 730, 4, 2000) == 0
+        context.flush(timeout=60)
+        assert seen == 8000 and most <= 1024
+    # Posts that wait for others end with the device.
+    device = hostcall.Device("cpu", timeout=None)
+    begun = 0
+
+    @device.on_post(number=730)
+    async def never(lane: hostcall.u64, round: hostcall.u64) -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.Event().wait()
+
+    context = device.context("never")
+    assert kernels.posts(context, 730, 1, 3000) == 0
+    with pytest.raises(TimeoutError):
+        context.flush(timeout=0.5)
+    assert begun == 1024
+    device.close()
+
+
 def test_coroutines_run_on_a_loop_of_the_users(kernels: Kernels) -> None:
     async def run() -> None:
         loop, threads = asyncio.get_running_loop(), set()
@@ -281,6 +316,17 @@ def test_a_function_refuses_a_call_with_a_code(device: hostcall.Device, kernels:
     context.flush()
 
 
+def test_a_batch_refuses_all_its_calls(device: hostcall.Device, kernels: Kernels) -> None:
+    @device.service(number=750, batch={"key": hostcall.u64}, result=hostcall.u64)
+    def find(calls: "np.ndarray[Any, Any]") -> Any:
+        raise hostcall.Refuse(7)
+
+    context = device.context("refused")
+    assert kernels.call(context, 750, 1)[0] == FAILED | 7 << 8
+    assert kernels.chain(context, 750, 16, 2)[0] == 32
+    context.flush()
+
+
 def test_a_function_learns_who_calls(device: hostcall.Device, kernels: Kernels) -> None:
     callers: list[Any] = []
 
@@ -303,12 +349,20 @@ def test_what_cannot_be_called_is_refused_at_once(device: hostcall.Device) -> No
 
     async def later() -> None: ...
 
-    for function, error, text in [
+    def text(x: str) -> None: ...
+
+    def six(a: int, b: int, c: int, d: int, e: int, f: int) -> None: ...
+
+    with pytest.raises(TypeError, match="python::text takes `str`, and a post has words alone"):
+        device.on_post(number=760)(text)
+    with pytest.raises(TypeError, match="python::six takes 6 words, and a post has up to 5"):
+        device.on_post(number=760)(six)
+    for function, error, text_of in [
         (untyped, TypeError, "the parameter `x` of python::untyped has no annotation"),
         (list_of, TypeError, "take hostcall.u8 to u64"),
         (many, TypeError, "no kernel can send"),
     ]:
-        with pytest.raises(error, match=text):
+        with pytest.raises(error, match=text_of):
             device.service(number=760)(function)
     with pytest.raises(TypeError, match="it can be one of these"):
         device.service(number=760, batch={})(later)

@@ -139,6 +139,28 @@ fn bytes_are_read_and_answered_by_whoever_took_them() {
 }
 
 #[test]
+fn calls_that_an_iterator_has_still_are_cancelled_with_it() {
+    let test = Test::new(3);
+    call_twice.launch(&test.stream, Grid::new(1, 3), (&test.out,)).unwrap();
+    let (mut left, mut first) = (3, None);
+    while left > 0 {
+        let calls = test.next_calls();
+        left -= calls.count();
+        let mut calls = calls.into_calls();
+        if first.is_none() {
+            first = calls.next();
+        }
+    }
+    let first = first.expect("a lane calls");
+    let lane = usize::from(first.caller().lane);
+    twice(first);
+    test.stream.synchronize().unwrap();
+    let mut expected = [3000; 3];
+    expected[lane] = 2 * lane as u64;
+    assert_eq!(test.out.read().unwrap(), expected);
+}
+
+#[test]
 fn a_lane_gets_the_first_answer_and_no_other() {
     let test = Test::new(64);
     call_twice.launch(&test.stream, Grid::new(1, 64), (&test.out,)).unwrap();

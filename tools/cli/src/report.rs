@@ -134,7 +134,12 @@ pub fn print(outcome: Outcome) -> Outcome {
         "stderr": stderr,
         "said": report.said,
     });
-    writeln!(crate::output::Stdout, "{object}")?;
+    let mut out = crate::output::Stdout;
+    if let Err(error) = writeln!(out, "{object}").and_then(|()| out.flush()) {
+        // Not kept for the report, as other sentences are.
+        let _ = writeln!(io::stderr(), "hostcall: cannot write the report to the standard output: {error}");
+        return Ok(1);
+    }
     Ok(code)
 }
 

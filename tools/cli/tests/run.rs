@@ -91,6 +91,9 @@ fn output_that_cannot_be_written_fails_the_run() {
         let sentence =
             "hostcall: cannot write to the standard output: No space left on device (os error 28)\n";
         expect(&output, 1, "", sentence);
+        let output = acting("--report json", &[act]).stdout(full()).output().unwrap();
+        let sentence = "hostcall: cannot write the report to the standard output: No space left on device (os error 28)\n";
+        expect(&output, 1, "", sentence);
     }
 }
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Callable
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Callable, SupportsIndex
 
 from . import _hostcall
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+def _lengths(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
+    if isinstance(shape, Iterable):
+        return tuple(operator.index(length) for length in shape)
+    return (operator.index(shape),)
 
 
 class Buffer:
@@ -18,18 +26,36 @@ class Buffer:
     ``buffer.address`` is where kernels find it.
     """
 
-    def __init__(self, allocate: Callable[[int], _hostcall.RawBuffer], shape: int | tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, allocate: Callable[[int], _hostcall.RawBuffer], shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any) -> None:
         import numpy as np
 
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.dtype: np.dtype[Any] = np.dtype(dtype)
-        if self.dtype.hasobject:
+        self._shape = _lengths(shape)
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        if self._dtype.hasobject:
             raise TypeError("kernels cannot use Python's objects: take a dtype of numbers")
-        if any(length < 0 for length in self.shape):
-            raise ValueError(f"a shape has no negative lengths: {self.shape}")
-        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
-        self._raw = allocate(self.nbytes)
-        self.address = self._raw.address()
+        if any(length < 0 for length in self._shape):
+            raise ValueError(f"a shape has no negative lengths: {self._shape}")
+        self._nbytes: int = math.prod(self._shape) * self._dtype.itemsize
+        self._raw = allocate(self._nbytes)
+
+    # None of these can be set: arrays that are made later would lie where there is no memory.
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    @property
+    def address(self) -> int:
+        """Where kernels find it."""
+        return self._raw.address()
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

@@ -7,13 +7,15 @@ import atexit
 import importlib
 import os
 import sys
+import time
 import traceback
 import warnings
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 from types import EllipsisType, TracebackType
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple, SupportsIndex, TypeVar
 
 from . import _hostcall
 from ._arrays import Buffer
@@ -84,6 +86,10 @@ def devices() -> list[DeviceInfo]:
     return [DeviceInfo(*found) for found in _hostcall.devices()]
 
 
+def _method(function: Callable[..., Any], options: Options, number: int, name: str | None) -> Method:
+    return method_of(function, options, number, name or f"python::{function.__name__}", False)
+
+
 class _Closing:
     """What ends with a ``with``: an exception of its body's is not replaced by one of a kernel's."""
 
@@ -132,6 +138,15 @@ class Context(_Closing):
 
     def __repr__(self) -> str:
         return f"<hostcall.Context {self.name!r} at {self._address:#x}>"
+
+    def check_number(self, text: str, file: str = "", line: int = 0) -> int:
+        """Returns the number of a check, by which kernels tell of it that have no text: those in Triton, which link
+        ``hostcall_nvptx64.bc`` and pass it to ``hostcall_check_number``.
+
+        ``text`` says what did not hold; without ``file`` and ``line`` nobody knows where. The number is the same for the same
+        three, and for all contexts of the device, which has numbers for 4,096 checks.
+        """
+        return self._raw.check_number(text, file, line)
 
     def attend(self) -> None:
         """Says that kernels come soon. Without it the first call after a long silence may take 2 ms on a GPU."""
@@ -260,9 +275,7 @@ class Device(_Closing):
         """
 
         def add(function: F) -> F:
-            text = name or f"python::{function.__name__}"
-            method = method_of(function, Options(number, batch, result), number, text, False)
-            self._register([method], timeout)
+            self._register([_method(function, Options(number, batch, result), number, name)], timeout)
             return function
 
         return add
@@ -276,7 +289,14 @@ class Device(_Closing):
             def progress(step: hostcall.u32, loss: hostcall.f32) -> None:
                 bar.update(step)
         """
-        return self.service(number=number, name=name, batch=batch)
+
+        def add(function: F) -> F:
+            method = _method(function, Options(number, batch), number, name)
+            method.refuse_as_post()
+            self._register([method], ...)
+            return function
+
+        return add
 
     def context(self, name: str = "kernels") -> Context:
         """Makes a context, by which kernels call that others launch. ``name`` is what reports call them."""
@@ -284,7 +304,7 @@ class Device(_Closing):
         self._contexts.add(context)
         return context
 
-    def buffer(self, shape: int | tuple[int, ...], dtype: Any = "u1") -> Buffer:
+    def buffer(self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = "u1") -> Buffer:
         """Allocates zeroed memory that the host and kernels access at the same time: an array for ``numpy.asarray``."""
         return Buffer(self._raw.pinned, shape, dtype)
 
@@ -299,16 +319,28 @@ class Device(_Closing):
     def synchronize(self, timeout: float | None = None) -> None:
         """Flushes all contexts and what kernels printed, and raises what there is to raise, as ``Context.flush`` does.
 
-        It does not wait for kernels, which others launched: wait for their streams before.
+        It does not wait for kernels, which others launched: wait for their streams before. ``timeout`` is that of all contexts
+        together.
         """
         self._refuse_in_loop()
+        if timeout is not None and not timeout > 0:
+            raise ValueError("a timeout is a number of seconds above 0, or None for no limit")
+        deadline = None if timeout is None else time.monotonic() + timeout
         found: list[BaseException] = []
         for context in list(self._contexts):
             try:
-                context.flush(timeout)
+                # Of one whose posts were handled it is told also when the time is over.
+                context.flush(None if deadline is None else max(deadline - time.monotonic(), 1e-3))
+            except KeyboardInterrupt as error:
+                for other in found:
+                    add_note(error, f"also: {type(other).__name__}: {other}")
+                raise
             except BaseException as error:
                 found.append(error)
-        self._raw.flush_prints()
+        try:
+            self._raw.flush_prints()
+        except Exception as error:
+            found.append(error)
         errors, count, _ = self._raw.take()
         raise_first([*found, *errors], len(found) + count, [])
 
@@ -324,8 +356,12 @@ class Device(_Closing):
         if self._process != os.getpid():
             # A child's: its threads are the parent's.
             return
-        self._loop.close()
-        if not self._raw.close():
+        try:
+            self._loop.close()
+        finally:
+            # Also where somebody ends the wait for the loop.
+            has_ended = self._raw.close()
+        if not has_ended:
             warnings.warn(f"a function that kernels of {self.name} called has not returned after 5 s: it is left alone", stacklevel=3)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -103,6 +104,20 @@ class Report:
         )
 
 
+def _end(process: subprocess.Popen[str]) -> str:
+    """Ends a process and its group. Returns what it wrote to its standard error."""
+    if process.returncode is None:
+        # It may have ended just now.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    try:
+        return process.communicate(timeout=_GRACE)[1]
+    except subprocess.TimeoutExpired as error:
+        # One that left the group has the pipe still.
+        kept = error.stderr or b""
+        return kept if isinstance(kept, str) else kept.decode("utf-8", "replace")
+
+
 def run(
     program: str | os.PathLike[str],
     args: Sequence[str | os.PathLike[str]] = (),
@@ -131,17 +146,25 @@ def run(
     line += [os.fspath(part) for part in (program, *args)]
     limit = None if timeout is None else timeout + _GRACE
     # A group of its own: what a build started ends with it.
-    process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        line,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Whatever the locale says: a program's bytes may be no text.
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
     with process:
         try:
             out, said = process.communicate(timeout=limit)
         except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            said = _end(process)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            sentence = f"the program did not end within {timeout} s nor {_GRACE:.0f} s after, and its process was ended"
-            return Report(-signal.SIGKILL, "killed", float(limit or 0), None, [], {}, "", "", [sentence])
+            sentence = f"the program, or its build, did not end within {timeout} s nor {_GRACE:g} s after, and its process was ended"
+            return Report(-signal.SIGKILL, "killed", float(limit or 0), None, [], {}, "", "", [sentence, *said.splitlines()])
     try:
         report = Report.of(json.loads(out))
     except (ValueError, KeyError, TypeError) as error:

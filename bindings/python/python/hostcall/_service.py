@@ -22,6 +22,9 @@ _NUMPY = {"u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "i8": "i1", "i16": 
 _NUMPY |= {"f32": "f4", "f64": "f8", "bool": "?"}
 
 
+_MOST_POST_WORDS = 5
+
+
 class Decorator(Protocol):
     """Returns a function as it is."""
 
@@ -56,6 +59,14 @@ class Method:
 
     def described(self) -> tuple[int, str, Callable[..., Any], list[str], list[str], str, bool]:
         return (self.number, self.name, self.function, self.arguments, self.results, self.mode, self.is_typed)
+
+    def refuse_as_post(self) -> None:
+        """Refuses a function to which no post can come."""
+        for kind in self.arguments:
+            if kind in ("bytes", "str"):
+                raise TypeError(f"{self.name} takes `{kind}`, and a post has words alone: have kernels call it (`@device.service`)")
+        if len(self.arguments) > _MOST_POST_WORDS:
+            raise TypeError(f"{self.name} takes {len(self.arguments)} words, and a post has up to {_MOST_POST_WORDS}: have kernels call it")
 
     def define(self) -> str:
         """Returns the line of C that names the method."""
@@ -118,6 +129,9 @@ def _batched(function: Callable[..., Any], options: Options, name: str) -> tuple
         calls = np.frombuffer(data, argument_type, count) if arguments else np.zeros(count, argument_type)
         returned = function(calls)
         if not results:
+            if returned is not None:
+                what = f"{name} returned a `{type(returned).__name__}`"
+                raise TypeError(f"{what}, and has no `result`: write `result=hostcall.f32`, say, or return None")
             return b""
         out = np.empty((count, len(results)), "<u8")
         for place, (key, kind, form) in enumerate(zip(fields, results, formats)):

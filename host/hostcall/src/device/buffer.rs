@@ -347,6 +347,14 @@ impl<T: Word> fmt::Debug for PinnedBuffer<T> {
     }
 }
 
+impl<T: Word> Drop for PinnedBuffer<T> {
+    fn drop(&mut self) {
+        if self.core.is_forked() {
+            std::mem::forget(self.memory.clone());
+        }
+    }
+}
+
 impl<T: Word> PinnedBuffer<T> {
     /// Returns the address of the first value on the host, where kernels may write at any time.
     pub fn host_address(&self) -> NonNull<T> {

@@ -56,14 +56,14 @@ impl DeferredCalls {
         OpenCalls(self.ticket.clone())
     }
 
-    /// Takes the calls apart.
+    /// Takes the calls apart. Those that the iterator has still when it is dropped get [`CallError::Cancelled`].
     pub fn into_calls(mut self) -> impl ExactSizeIterator<Item = DeferredCall> {
-        let ticket = self.ticket.clone();
-        let lanes = std::mem::take(&mut self.lanes);
-        lanes.into_iter().map(move |(rank, call)| DeferredCall {
-            ticket: ticket.clone(),
-            rank,
-            call: Some(call),
+        self.lanes.reverse();
+        (0..self.lanes.len()).map(move |_| {
+            // All of it, so that it is dropped with the iterator.
+            let calls = &mut self;
+            let (rank, call) = calls.lanes.pop().expect("as many as were counted");
+            DeferredCall { ticket: calls.ticket.clone(), rank, call: Some(call) }
         })
     }
 
