@@ -196,7 +196,8 @@ fn suggestion(error: &clap::Error) -> String {
     let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     let meant = kinds.into_iter().find_map(|kind| match error.get(kind) {
         Some(ContextValue::String(name)) => Some(name.clone()),
-        Some(ContextValue::Strings(names)) => names.first().cloned(),
+        // The most similar is the last.
+        Some(ContextValue::Strings(names)) => names.last().cloned(),
         _ => None,
     });
     meant.map_or_else(String::new, |meant| format!(": did you mean `{meant}`?"))
