@@ -8,6 +8,7 @@ use conformance::services::AsyncGate;
 use conformance::streams::stream_pass;
 use hostcall::device::Launch;
 use hostcall::graph::{CaptureMode, Instance};
+use hostcall::server::Waiting;
 use hostcall::{DeviceBuffer, Error, Grid, Stream};
 use std::sync::mpsc;
 use std::thread::sleep;
@@ -39,6 +40,16 @@ struct Bed {
 }
 
 impl Bed {
+    fn open(context: &Context) -> Result<Self, String> {
+        let gates = Gates::default();
+        let session = context.open(|device| {
+            device.inline_service(echo()).async_service(AsyncGate::serve_async(gates.clone()))
+        })?;
+        let [out, copy, passed] = [session.out(ONE, 1)?, session.out(ONE, 1)?, session.out(ONE, 1)?];
+        let (stream, other) = (session.stream()?, session.stream()?);
+        Ok(Self { session, stream, other, out, copy, passed, gates })
+    }
+
     /// Counts `out` up.
     fn add(&self, stream: &Stream) -> Result<Launch, String> {
         self.session.launch(stream, graph_add, ONE, (&self.out,))
@@ -60,12 +71,7 @@ impl Bed {
 /// Runs `ask`, which launches the kernel that waits, and lets that kernel end afterwards. If `ask` gets stuck, the case does,
 /// and says what is waited for.
 fn while_blocked(context: &Context, ask: impl FnOnce(&Bed) -> Outcome) -> Outcome {
-    let gates = Gates::default();
-    let session = context
-        .open(|device| device.inline_service(echo()).async_service(AsyncGate::serve_async(gates.clone())))?;
-    let [out, copy, passed] = [session.out(ONE, 1)?, session.out(ONE, 1)?, session.out(ONE, 1)?];
-    let (stream, other) = (session.stream()?, session.stream()?);
-    let bed = Bed { session, stream, other, out, copy, passed, gates };
+    let bed = Bed::open(context)?;
     let asked = ask(&bed);
     bed.gates.open_all();
     asked?;
@@ -134,23 +140,29 @@ pub fn limits_and_cancellations(context: &Context) -> Outcome {
 /// Who ends a replay learns which node ran then, also where the device tells of several nodes at once; those before it have ended
 /// well, and those behind it do not begin.
 pub fn cancelled_nodes(context: &Context) -> Outcome {
-    let session = context.open(|device| {
-        device.inline_service(echo()).async_service(AsyncGate::serve_async(Gates::default()))
-    })?;
-    let stream = session.stream()?;
-    let [out, other, passed] = [session.out(ONE, 1)?, session.out(ONE, 1)?, session.out(ONE, 1)?];
+    let bed = Bed::open(context)?;
+    let outcome = cancel_nodes(&bed);
+    // Where something differed, a node waits still, and the drop of its stream for that.
+    bed.gates.open_all();
+    outcome
+}
+
+fn cancel_nodes(bed: &Bed) -> Outcome {
+    let Bed { session, stream, out, copy, .. } = bed;
     stream.begin_capture(CaptureMode::ThreadLocal).map_err(text)?;
     for _ in 0..2 {
-        session.launch(&stream, graph_add, ONE, (&out,))?;
-        stream.fill(&other, 7).map_err(text)?;
+        bed.add(stream)?;
+        stream.fill(copy, 7).map_err(text)?;
     }
-    session.launch(&stream, stream_pass, ONE, (KEY, 1, &passed))?;
-    stream.fill(&other, 8).map_err(text)?;
-    session.launch(&stream, graph_add, ONE, (&out,))?;
+    bed.block()?;
+    stream.fill(copy, 8).map_err(text)?;
+    bed.add(stream)?;
     let instance = stream.end_capture().map_err(text)?.instantiate().map_err(text)?;
     for round in 1..=4 {
-        let replay = instance.launch(&stream).map_err(text)?;
-        until("the node that waits", || !session.device.waiting().is_empty())?;
+        let replay = instance.launch(stream).map_err(text)?;
+        // The nodes before it wait for their answers for a moment, too.
+        let is_it = |waiting: &Waiting| &*waiting.kernel == "stream_pass";
+        until("the node that waits", || session.device.waiting().iter().any(is_it))?;
         same!(out.read_now().map_err(text)?, Some(vec![2 * round]));
         match round % 2 {
             0 => replay.cancel(),
@@ -161,7 +173,7 @@ pub fn cancelled_nodes(context: &Context) -> Outcome {
         };
         same!((failure.node.numbers(), &*failure.what), (&[4][..], "stream_pass"));
     }
-    same!(read(&out)?, vec![8]);
+    same!(read(out)?, vec![8]);
     Ok(())
 }
 
