@@ -1453,7 +1453,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
             has_come &= (uint32_t)(words[pair][0] >> 63) == of_pair && (uint32_t)(words[pair][1] >> 63) == of_pair;
         }
         if (!has_come && ++polls % HOSTCALL_POLLS_A_LOOK_ == 0) {
-            is_over = hostcall_is_over_(scope->region);
+            is_over = (uint32_t)hostcall_is_over_(scope->region);
             hostcall_pause_();
         }
     } while (!has_come && !is_over);
@@ -1498,7 +1498,7 @@ HOSTCALL_FUNCTION int hostcall_put_posts_of_(struct hostcall_scope *scope, const
             hostcall_wake_(scope->context, scope->region);
             while (tail = (uint32_t)hostcall_load_(at), ring - (position - tail) < needed && !is_over) {
                 if (++polls % HOSTCALL_POLLS_A_LOOK_ == 0) {
-                    is_over = hostcall_is_over_(scope->region);
+                    is_over = (uint32_t)hostcall_is_over_(scope->region);
                     hostcall_pause_();
                 }
             }
@@ -1861,9 +1861,10 @@ struct hostcall_arguments {
     uint32_t count;
 };
 
-HOSTCALL_FUNCTION uint64_t hostcall_length_(const char *text) {
-    uint64_t length = 0;
-    while (text[length] != 0)
+/* Bytes of a text before its zero byte, `most` if there are more. */
+HOSTCALL_FUNCTION uint32_t hostcall_length_(const char *text, uint32_t most) {
+    uint32_t length = 0;
+    while (length < most && text[length] != 0)
         length++;
     return length;
 }
@@ -1901,7 +1902,7 @@ HOSTCALL_FUNCTION void hostcall_add_text(struct hostcall_arguments *arguments, c
 HOSTCALL_LONG_FUNCTION uint64_t hostcall_print(uint64_t context, uint32_t stream, const char *format,
                                                const struct hostcall_arguments *arguments) {
     uint64_t words[3], printed = 0;
-    struct hostcall_bytes call = {words, 3, 1, format, hostcall_length_(format), &printed, 0, 0, 0, 0, 0};
+    struct hostcall_bytes call = {words, 3, 1, format, hostcall_length_(format, UINT32_MAX), &printed, 0, 0, 0, 0, 0};
     words[0] = stream;
     words[1] = call.count;
     words[2] = 8 * (uint64_t)arguments->count;
@@ -1932,13 +1933,6 @@ HOSTCALL_FUNCTION void hostcall_here_(uint32_t *block, uint32_t *thread) {
 /* To which texts of checks are cut. */
 #define HOSTCALL_MOST_CHECK_TEXT_ 1000u
 
-HOSTCALL_FUNCTION uint32_t hostcall_check_length_(const char *text) {
-    uint32_t length = 0;
-    while (length < HOSTCALL_MOST_CHECK_TEXT_ && text[length] != 0)
-        length++;
-    return length;
-}
-
 /*
  * Tells the host of a check that has failed. Returns 0. Each lane posts alone, in pieces, and waits for nothing but room: so a
  * kernel with a check needs few registers more than without.
@@ -1948,7 +1942,8 @@ HOSTCALL_LONG_FUNCTION int hostcall_check_failed(uint64_t context, const char *c
         const uint64_t lanes = left & (0 - left);
         struct hostcall_scope scope;
         if ((lanes >> hostcall_lane_() & 1) && hostcall_claim_(&scope, context, lanes, 0) == HOSTCALL_CALL_OK) {
-            const uint32_t of_file = hostcall_check_length_(file), bytes = of_file + hostcall_check_length_(condition);
+            const uint32_t of_file = hostcall_length_(file, HOSTCALL_MOST_CHECK_TEXT_);
+            const uint32_t bytes = of_file + hostcall_length_(condition, HOSTCALL_MOST_CHECK_TEXT_);
             uint32_t block[3], thread[3], done = 0, piece = 0;
             hostcall_here_(block, thread);
             uint64_t words[HOSTCALL_PIECE_WORDS_] = {

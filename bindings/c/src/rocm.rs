@@ -7,9 +7,9 @@ use crate::functions::functions;
 use crate::handle::{get, values};
 use crate::launch::{hostcall_grid, hostcall_launch};
 use crate::raw::hostcall_raw_channel;
-use crate::service::name_of;
 use crate::stream::hostcall_stream;
 use hostcall::rocm::{CodeObject, CodeObjectKernel, KernelArgument, Mode, Version};
+use hostcall::server::static_name;
 use std::ffi::{OsStr, c_void};
 use std::mem::MaybeUninit;
 
@@ -246,7 +246,7 @@ functions! {
         handler: hostcall_rocm_handler;
         state
     ) {
-        let (name, handler) = (name_of(name), get(handler, "handler")?);
+        let (name, handler) = (static_name(name), get(handler, "handler")?);
         let mode = if is_inline { Mode::Inline } else { Mode::Blocking };
         let registered = device.device.rocm_services().register(service, name, mode, move |packet| {
             let service = packet.service();

@@ -3,13 +3,11 @@
 use crate::error::{Failure, hostcall_status};
 use crate::functions::{Argument, functions};
 use crate::handle::{State, get, hostcall_free_function, text, values};
-use hostcall::server::WavePlace;
+use hostcall::server::{WavePlace, static_name};
 use hostcall::service::{Reply, Request, Service};
 use hostcall::{Caller, Device};
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
-use hostcall_locks::Mutex;
-use std::collections::BTreeSet;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
@@ -149,18 +147,6 @@ impl Places {
     }
 }
 
-/// Returns the process's copy of a name. Reports and traces keep names as long as they like.
-pub(crate) fn name_of(text: &str) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock();
-    if let Some(name) = names.get(text) {
-        return name;
-    }
-    let name = Box::leak(Box::<str>::from(text));
-    names.insert(name);
-    name
-}
-
 /// A service as a function gets it. Its state is freed if the function fails.
 pub struct Offered<'a> {
     service: &'a hostcall_service,
@@ -204,7 +190,7 @@ impl Offered<'_> {
         for hostcall_method { number, name } in given {
             let number: u16 = crate::handle::fits(u64::from(*number), "a method's number")?;
             // SAFETY: the caller's promise.
-            let name = name_of(unsafe { text(*name, "name") }?);
+            let name = static_name(unsafe { text(*name, "name") }?);
             if number == 0 {
                 let text = format!("{name} has the number 0, by which no kernel calls: pass one from 1 on");
                 return Err(Failure::invalid(text));

@@ -2,15 +2,13 @@
 
 mod common;
 
-use common::{CONFORMANCE, IMAGE, library, run, source};
-use hostcall::{Device, Grid, Output};
-use hostcall_abi::status::CallError;
-use inventory::{Inventory, InventoryHandler, Refused, outcome};
-use std::collections::BTreeMap;
+use common::{CONFORMANCE, IMAGE, Store, library, run, source};
+use hostcall::{Device, Grid};
+use inventory::{Inventory, outcome};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::LazyLock;
 
 const LANES: usize = 300;
 
@@ -23,37 +21,6 @@ static WORK: LazyLock<PathBuf> = LazyLock::new(|| common::compile("tests/c/work.
 
 /// Graphs with bodies, and what their replays tell.
 static GRAPHS: LazyLock<PathBuf> = LazyLock::new(|| common::compile("tests/c/graphs.c", &common::shared()));
-
-/// The items by key, with name and amount.
-#[derive(Clone, Default)]
-struct Store(Arc<Mutex<BTreeMap<u64, (String, u64)>>>);
-
-impl InventoryHandler for Store {
-    fn find(&self, key: u64, name: &mut Output<'_>) -> Result<Option<u64>, CallError> {
-        let items = self.0.lock().unwrap();
-        let Some((text, amount)) = items.get(&key) else { return Ok(None) };
-        name.push(text.as_bytes())?;
-        Ok(Some(*amount))
-    }
-
-    fn add(&self, key: u64, amount: u64, name: &str) -> Result<Result<(), Refused>, CallError> {
-        let mut items = self.0.lock().unwrap();
-        if items.contains_key(&key) {
-            return Ok(Err(Refused::Duplicate));
-        }
-        items.insert(key, (name.to_owned(), amount));
-        Ok(Ok(()))
-    }
-
-    fn transfer(&self, from: u64, to: u64, amount: u64) -> Result<Result<u64, Refused>, CallError> {
-        let mut items = self.0.lock().unwrap();
-        let Some((_, has)) = items.get_mut(&from) else { return Ok(Err(Refused::NoSuchItem)) };
-        *has -= amount;
-        let left = *has;
-        items.get_mut(&to).unwrap().1 += amount;
-        Ok(Ok(left))
-    }
-}
 
 /// What the host in Rust prints.
 static EXPECTED: LazyLock<String> = LazyLock::new(|| {

@@ -3,11 +3,9 @@
 use crate::queue::Queue;
 use crate::words::Signature;
 use hostcall::__private::Method;
-use hostcall::server::{DeferredCalls, DeferredPosts, DeferredService};
-use hostcall_locks::Mutex;
+use hostcall::server::{DeferredCalls, DeferredPosts, DeferredService, static_name};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -66,7 +64,7 @@ impl Served {
     pub fn new(described: Vec<Described>, queue: Arc<Queue>, timeout: Option<Duration>) -> PyResult<Self> {
         let (mut methods, mut functions) = (Vec::new(), Vec::new());
         for Described(number, name, function, arguments, results, mode, is_typed) in described {
-            let name = name_of(&name);
+            let name = static_name(&name);
             let signature = Signature::of(&arguments, &results)?;
             let mode = match &*mode {
                 "single" => Mode::Single,
@@ -100,16 +98,4 @@ impl DeferredService for Registered {
     fn posts(&self, posts: DeferredPosts) {
         self.0.queue.push_posts(self.0.clone(), posts);
     }
-}
-
-/// Returns the process's copy of a name: reports keep names as long as they like.
-fn name_of(text: &str) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock();
-    if let Some(name) = names.get(text) {
-        return name;
-    }
-    let name = Box::leak(Box::<str>::from(text));
-    names.insert(name);
-    name
 }

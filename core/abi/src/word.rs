@@ -460,6 +460,9 @@ impl Owner {
 /// Most payload words of a post.
 pub const MAX_POST_WORDS: usize = 5;
 
+/// Most argument or result words of a method, bytes aside. More than [`MAX_WORDS`] travel as bytes.
+pub const MAX_TYPED_WORDS: usize = 64;
+
 /// The second word of the first entry of a post.
 ///
 /// A post is 1 to 3 entries of 16 bytes in the slot's ring: (word 0, head), then (word 1, word 2) and

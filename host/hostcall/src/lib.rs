@@ -115,7 +115,7 @@ pub mod server {
     pub use hostcall_server::{
         CancelReason, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, Handler,
         HandlerPanic, LaunchRecord, Launches, OpenCalls, ReadyPosts, RegisterError, Registration, Server,
-        ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor, WavePlace,
+        ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor, WavePlace, static_name,
     };
 }
 

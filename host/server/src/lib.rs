@@ -50,5 +50,5 @@ pub use engine::watchdog::{Waiting, WaitsFor, WavePlace};
 pub use own::{
     ByHand, CancelReason, Completion, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts,
     DeferredService, Handler, LaunchRecord, Launches, OpenCalls, ReadyPosts, RegisterError, Registration,
-    Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
+    Server, ServerBuilder, ServerError, Statistics, TooManyLaunches, static_name,
 };

@@ -29,9 +29,6 @@ impl CallOptions {
     pub const DEFAULT: Self = Self { timeout_us: 0 };
 }
 
-/// Most argument or result words of a call, bytes aside.
-pub const MAX_TYPED_WORDS: usize = 64;
-
 /// Refuses methods that are unsafe to call, and all of the services that come with hostcall: their handlers trust the modules
 /// of this crate, some of whose functions are unsafe to call.
 #[inline(always)]

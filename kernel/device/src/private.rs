@@ -1,7 +1,6 @@
 //! What the expansions of the macros name. Not for users.
 
 pub use crate::Lane;
-use crate::call::MAX_TYPED_WORDS;
 pub use crate::call::{CallOptions, Pending, call, call_with_bytes, post, start};
 
 /// Calls of methods that are unsafe to call, which the functions of [`crate::call`] refuse.
@@ -32,6 +31,7 @@ pub use hostcall_abi::launch::{BUFFER_ALIGN, KernelInfo, LaunchParams};
 pub use hostcall_abi::record::{Field, Type};
 pub use hostcall_abi::service::{Method, derived_number, number};
 pub use hostcall_abi::wire::Wire;
+use hostcall_abi::word::MAX_TYPED_WORDS;
 pub use hostcall_abi::{CallError, schema};
 // A user's types may have these names.
 pub use core::clone::Clone;

@@ -1,11 +1,15 @@
 //! What the tests share: the libraries that Cargo built, and compiling and running hosts.
 #![allow(dead_code, reason = "each test uses a part")]
 
+use hostcall::Output as ReplyBytes;
+use hostcall_abi::status::CallError;
 use hostcall_build::{Request, Target, build};
+use inventory::{InventoryHandler, Refused};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// The folder of what Cargo built for the tests.
 fn deps() -> PathBuf {
@@ -84,3 +88,40 @@ pub static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| image("inventory"));
 
 /// The image of programs/conformance for the software device.
 pub static CONFORMANCE: LazyLock<PathBuf> = LazyLock::new(|| image("conformance"));
+
+/// The items by key, with name and amount.
+#[derive(Clone, Default)]
+pub struct Store(pub Arc<Mutex<BTreeMap<u64, (String, u64)>>>);
+
+impl InventoryHandler for Store {
+    fn find(&self, key: u64, name: &mut ReplyBytes<'_>) -> Result<Option<u64>, CallError> {
+        let items = self.0.lock().unwrap();
+        let Some((text, amount)) = items.get(&key) else { return Ok(None) };
+        name.push(text.as_bytes())?;
+        Ok(Some(*amount))
+    }
+
+    fn add(&self, key: u64, amount: u64, name: &str) -> Result<Result<(), Refused>, CallError> {
+        let mut items = self.0.lock().unwrap();
+        if items.contains_key(&key) {
+            return Ok(Err(Refused::Duplicate));
+        }
+        items.insert(key, (name.to_owned(), amount));
+        Ok(Ok(()))
+    }
+
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Result<Result<u64, Refused>, CallError> {
+        let mut items = self.0.lock().unwrap();
+        if !items.contains_key(&to) {
+            return Ok(Err(Refused::NoSuchItem));
+        }
+        let Some((_, has)) = items.get_mut(&from) else { return Ok(Err(Refused::NoSuchItem)) };
+        if *has < amount {
+            return Ok(Err(Refused::TooFew(*has)));
+        }
+        *has -= amount;
+        let left = *has;
+        items.get_mut(&to).unwrap().1 += amount;
+        Ok(Ok(left))
+    }
+}

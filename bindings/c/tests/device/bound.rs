@@ -1,51 +1,11 @@
 //! Kernels in HIP that call a service in Rust by the header which is made of it.
 
-use crate::common::source;
+use crate::common::{Store, source};
 use crate::{HIP, hip_kernels, temporary};
 use hostcall::rocm::{KernelArgument, Version};
-use hostcall::{Device, Grid, Output};
-use hostcall_abi::status::CallError;
-use inventory::{Inventory, InventoryHandler, Refused};
-use std::collections::BTreeMap;
+use hostcall::{Device, Grid};
+use inventory::Inventory;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-
-/// Items by key: name and amount.
-#[derive(Default)]
-struct Store(Mutex<BTreeMap<u64, (String, u64)>>);
-
-impl InventoryHandler for Store {
-    fn find(&self, key: u64, name: &mut Output<'_>) -> Result<Option<u64>, CallError> {
-        let items = self.0.lock().unwrap();
-        let Some((text, amount)) = items.get(&key) else { return Ok(None) };
-        name.push(text.as_bytes())?;
-        Ok(Some(*amount))
-    }
-
-    fn add(&self, key: u64, amount: u64, name: &str) -> Result<Result<(), Refused>, CallError> {
-        let mut items = self.0.lock().unwrap();
-        if items.contains_key(&key) {
-            return Ok(Err(Refused::Duplicate));
-        }
-        items.insert(key, (name.to_owned(), amount));
-        Ok(Ok(()))
-    }
-
-    fn transfer(&self, from: u64, to: u64, amount: u64) -> Result<Result<u64, Refused>, CallError> {
-        let mut items = self.0.lock().unwrap();
-        if !items.contains_key(&to) {
-            return Ok(Err(Refused::NoSuchItem));
-        }
-        let (_, has) = items.get_mut(&from).unwrap();
-        if *has < amount {
-            return Ok(Err(Refused::TooFew(*has)));
-        }
-        *has -= amount;
-        let left = *has;
-        items.get_mut(&to).unwrap().1 += if from == to { 0 } else { amount };
-        Ok(Ok(left))
-    }
-}
 
 /// The kernels with the header of a source.
 fn bound(service: &Path, name: &str) -> PathBuf {
@@ -93,7 +53,7 @@ fn headers_of_odd_types_are_compiled() {
     let file = temporary("odd.rs");
     let text = "/* Of \\* all. */\n#[service(number = 700)]\npub trait Odd {\n    /// See /* there */.\n    fn union(caller: \
                 &Caller, template: Shape, context: [u8; 3], result: ((), (i8, bool)), none: [(); 4]) -> Result<Option<Option<char>>, \
-                Unit>;\n    fn switch(unix: f32, static_: f64) -> [[Shape; 1]; 2];\n    fn both(a: &[u8], b: &str, out: &mut [u8]);\n    fn \
+                Unit>;\n    fn switch(unix: f32, static_: f64) -> [[Shape; 1]; 2];\n    fn both(a: &[u8], b: &str, result: &mut [u8]);\n    fn \
                 post();\n}\nstruct Unit;\nstruct Pair(u16, isize);\nenum Shape { Dot, Line { from: Pair, to: Pair }, Tag(u64) }";
     std::fs::write(&file, text).unwrap();
     let header = temporary("odd.h");

@@ -349,6 +349,7 @@ impl<T: Word> fmt::Debug for PinnedBuffer<T> {
 
 impl<T: Word> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
+        // A child of `fork` leaves it to its parent, whose driver has it.
         if self.core.is_forked() {
             std::mem::forget(self.memory.clone());
         }

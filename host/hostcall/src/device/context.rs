@@ -27,7 +27,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// Slots of the software device that threads of other runtimes claim: its own waves have those of their numbers (SLOT-BY-NUMBER).
+/// Slots of the software device that threads of other runtimes claim: its own waves have those of their numbers
+/// (SLOT-BY-NUMBER).
 pub(super) const CONTEXT_SLOTS: u32 = 64;
 
 /// What kernels with a context's address reach: its block, and the channel that this leads to.
@@ -85,7 +86,7 @@ impl Device {
         }
         let block = backend.allocate(CONTEXT_BYTES)?;
         let name: Arc<str> = name.into();
-        let launch = begin(&inner.server, &name)?;
+        let launch = begin(inner, &name)?;
         let written = ContextParams {
             magic: MAGIC,
             major: MAJOR,
@@ -101,7 +102,7 @@ impl Device {
         };
         // SAFETY: the memory is new, and as long.
         if let Err(error) = unsafe { backend.write_now(block.address(), written.as_bytes()) } {
-            inner.server.end(launch);
+            end(inner, launch);
             return Err(error.into());
         }
         let reach = Arc::new(Reach {
@@ -115,10 +116,14 @@ impl Device {
     }
 }
 
-fn begin(server: &Server, name: &Arc<str>) -> Result<LaunchId, Error> {
+/// Begins a launch for calls to be of. What a kernel has told of an ended one with the same id is not its.
+fn begin(device: &Inner, name: &Arc<str>) -> Result<LaunchId, Error> {
     let record = LaunchRecord { kernel: name.clone(), workgroups: [0; 3] };
     let limit = LAUNCHES as usize;
-    Ok(server.begin_context(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?)
+    let begun = device.server.begin_context(record);
+    let launch = begun.map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
+    device.builtins.checks().take(launch);
+    Ok(launch)
 }
 
 /// Ends a launch that calls were of, and forgets what its kernels have told.
@@ -230,7 +235,7 @@ impl Context {
     pub fn renew(&self) -> Result<(), Error> {
         let device = self.device()?;
         let mut launch = self.launch.lock();
-        let next = begin(&device.server, &self.name)?;
+        let next = begin(&device, &self.name)?;
         let at = self.address().offset(LAUNCH_AT as u64);
         // SAFETY: the block lies there, and kernels access the word atomically.
         let stored =

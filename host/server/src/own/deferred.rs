@@ -4,7 +4,7 @@
 use super::job::LaneCall;
 use super::posts::{self, QueuedPost};
 use super::registry::Registered;
-use super::reply::Filling;
+use super::reply::{ByteReply, Filling};
 use super::shared::Shared;
 use super::ticket::Ticket;
 use crate::engine::calls::Call;
@@ -138,7 +138,7 @@ impl DeferredCall {
         self.finish(Err(error));
     }
 
-    fn finish(&mut self, result: Result<super::reply::ByteReply, CallError>) {
+    fn finish(&mut self, result: Result<ByteReply, CallError>) {
         let Some(mut call) = self.call.take() else { return };
         call.free();
         self.ticket.finish(self.rank, call.request.caller, result);
@@ -212,7 +212,6 @@ impl DeferredPost {
 
 impl Drop for DeferredPost {
     fn drop(&mut self) {
-        // Waves that wait for room are told when it is taken: who takes many at once handles them later.
         self.shared.post_counts.handled(self.post.caller.launch);
     }
 }

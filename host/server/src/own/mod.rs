@@ -71,5 +71,5 @@ pub use control::{ReadyPosts, Server, Statistics};
 pub use deferred::{DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, OpenCalls};
 pub use launches::{CancelReason, LaunchRecord, Launches, TooManyLaunches};
 pub use registration::Registration;
-pub use registry::{Handler, RegisterError};
+pub use registry::{Handler, RegisterError, static_name};
 pub use shared::Completion;

@@ -301,6 +301,7 @@ pub(super) fn next(shared: &Shared, service: &Registered) -> Option<QueuedPost> 
             state.is_handled = false;
             return None;
         };
+        // Waves wait for room; who takes many posts at once handles them later.
         if service.is_deferred() && (state.posts.len() == MOST_QUEUED / 2 || state.posts.is_empty()) {
             shared.posts_wanted();
         }

@@ -8,7 +8,9 @@ use crate::engine::caught::Contained;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::check_of;
+use hostcall_locks::Mutex;
 use hostcall_service::{AsyncService, Service};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +31,19 @@ pub(crate) enum Kind {
     Async(Contained<Box<dyn AsyncService>>),
     /// Wherever whoever takes its calls runs them.
     Deferred(Contained<Box<dyn DeferredService>>),
+}
+
+/// Returns the process's copy of a name, for a [`Method`] that is named while the program runs: reports and traces keep names as
+/// long as they like, so that each text is kept once and for good.
+pub fn static_name(text: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock();
+    if let Some(name) = names.get(text) {
+        return name;
+    }
+    let name = Box::leak(Box::<str>::from(text));
+    names.insert(name);
+    name
 }
 
 impl Handler {

@@ -31,7 +31,7 @@
 mod byte_call;
 mod message;
 
-use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
+use crate::call::{CallOptions, enter, site};
 use crate::group::Group;
 use crate::packet::{self, Held};
 use crate::target;
@@ -40,7 +40,7 @@ use core::mem::MaybeUninit;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
-use hostcall_abi::word::{Kind, bytes_result_words, check_of};
+use hostcall_abi::word::{Kind, MAX_TYPED_WORDS, bytes_result_words, check_of};
 use message::Message;
 
 /// Room for the most words of a call. All of it zeroed, or copied, would go byte by byte on a GPU.

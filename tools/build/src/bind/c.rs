@@ -1,18 +1,13 @@
 //! The header.
 
 use super::types::{Field, Kind, Method, Service, Type, Variant};
-use hostcall_abi::word::check_of;
+use hostcall_abi::MAX_WORDS;
+use hostcall_abi::word::{MAX_POST_WORDS, check_of};
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// Words of a call that goes by words alone, each way.
-const MOST_WORDS: usize = 7;
-
-/// Words of a post.
-const MOST_POST_WORDS: usize = 5;
-
 /// Returns the header of services that a file of this name has, or why C cannot say it.
-pub(super) fn header(services: &[Service], file: &str) -> Result<String, String> {
+pub(super) fn header(mut services: Vec<Service>, file: &str) -> Result<String, String> {
     let stem = file
         .split('.')
         .next()
@@ -27,7 +22,8 @@ pub(super) fn header(services: &[Service], file: &str) -> Result<String, String>
     let mut out =
         format!("/* Made by `hostcall bind` of {file}: make it anew where the service changes. */\n");
     let _ = write!(out, "#ifndef {guard}\n#define {guard}\n#include \"hostcall_device.h\"\n");
-    for service in services {
+    for service in &mut services {
+        service.methods.iter_mut().for_each(make_safe);
         let prefix = snake(&service.name);
         if prefix == "hostcall" {
             return Err("a service cannot be called `Hostcall` in C: rename it".into());
@@ -68,10 +64,27 @@ fn safe(name: &str) -> String {
     if TAKEN.contains(&format!(" {name} ")) { format!("{name}_") } else { name.to_owned() }
 }
 
-/// A parameter's name: those of the function's own are taken too.
-fn safe_parameter(name: &str) -> String {
-    let is_own = ["context", "result", "timeout_us"].contains(&name);
-    if is_own { format!("{name}_") } else { safe(name) }
+/// Gives parameters names that C, C++ and the function itself have not taken.
+fn make_safe(method: &mut Method) {
+    for name in method.parameters.iter_mut().map(|(name, _)| name).chain(&mut method.output) {
+        let is_own = ["context", "result", "timeout_us"].contains(&&**name);
+        *name = if is_own { format!("{name}_") } else { safe(name) };
+    }
+}
+
+/// What C has for the address of a value, which may be what a pointer points to.
+fn address(value: &str) -> String {
+    value.strip_prefix('*').map_or_else(|| format!("&{value}"), str::to_owned)
+}
+
+/// An enum's members by variant, with the variants' tags.
+fn by_variant<'m>(variants: &[Variant], members: &'m [Field]) -> impl Iterator<Item = (usize, &'m [Field])> {
+    let mut left = members;
+    variants.iter().enumerate().map(move |(tag, variant)| {
+        let (own, others) = left.split_at(variant.fields.len());
+        left = others;
+        (tag, own)
+    })
 }
 
 /// Names of the header, and what each is of: none is that of two things.
@@ -124,7 +137,7 @@ impl Writer<'_> {
             self.call(service, method)?;
             let is_posted =
                 method.result == Type::Unit && method.output.is_none() && method.bytes().is_empty();
-            if is_posted && method.argument_words() <= MOST_POST_WORDS {
+            if is_posted && method.argument_words() <= MAX_POST_WORDS {
                 self.post(service, method)?;
             }
         }
@@ -163,8 +176,7 @@ impl Writer<'_> {
     fn members(&self, of: &Type) -> Vec<Field> {
         let member = |name: &str, of: &Type| Field { name: safe(name), of: of.clone() };
         match of {
-            Type::Unit | Type::Scalar(_) => Vec::new(),
-            Type::Array(..) => Vec::new(),
+            Type::Unit | Type::Scalar(_) | Type::Array(..) => Vec::new(),
             Type::Option(of) => vec![member("value", of)],
             Type::Result(value, error) => vec![member("value", value), member("error", error)],
             Type::Tuple(parts) => {
@@ -255,14 +267,14 @@ impl Writer<'_> {
         match of {
             Type::Unit => String::new(),
             Type::Scalar(_) => format!("{}_put_{}_({at}, {from});", self.prefix, self.name(of)),
-            _ => format!("{}_put_{}_({at}, &{from});", self.prefix, self.name(of)),
+            _ => format!("{}_put_{}_({at}, {});", self.prefix, self.name(of), address(from)),
         }
     }
 
     fn get_value(&self, of: &Type, to: &str, at: &str) -> String {
         match of {
             Type::Unit => "1".into(),
-            _ => format!("{}_get_{}_({at}, &{to})", self.prefix, self.name(of)),
+            _ => format!("{}_get_{}_({at}, {})", self.prefix, self.name(of), address(to)),
         }
     }
 
@@ -308,12 +320,8 @@ impl Writer<'_> {
                 parts(1, &members[1..])
             ),
             Type::Enum(_, variants) => {
-                let (mut left, mut cases) = (&members[..], String::new());
-                for (tag, variant) in variants.iter().enumerate() {
-                    let (own, others) = left.split_at(variant.fields.len());
-                    let _ = write!(cases, "    case {tag}:\n{}        break;\n", parts(1, own));
-                    left = others;
-                }
+                let case = |(tag, own)| format!("    case {tag}:\n{}        break;\n", parts(1, own));
+                let cases: String = by_variant(variants, &members).map(case).collect();
                 format!("{zeros}    words[0] = v->tag;\n    switch (v->tag) {{\n{cases}    }}\n")
             }
             _ => format!("    {{\n{}    }}\n", parts(0, &members)),
@@ -368,12 +376,8 @@ impl Writer<'_> {
                 parts(1, &members[1..])
             ),
             Type::Enum(_, variants) => {
-                let (mut left, mut cases) = (&members[..], String::new());
-                for (tag, variant) in variants.iter().enumerate() {
-                    let (own, others) = left.split_at(variant.fields.len());
-                    let _ = writeln!(cases, "    case {tag}:\n        return {};", parts(1, own));
-                    left = others;
-                }
+                let case = |(tag, own)| format!("    case {tag}:\n        return {};\n", parts(1, own));
+                let cases: String = by_variant(variants, &members).map(case).collect();
                 format!(
                     "    v->tag = (uint32_t)words[0];\n    switch (words[0]) {{\n{cases}    }}\n    return 0;\n"
                 )
@@ -389,18 +393,17 @@ impl Writer<'_> {
     /// The function's name, and what it takes of the arguments.
     fn takes(&self, method: &Method) -> Result<String, String> {
         let mut takes = String::from("uint64_t context");
-        let with_count = |name: &str| [safe_parameter(name), format!("{}_count", safe_parameter(name))];
+        let with_count = |name: &String| [name.clone(), format!("{name}_count")];
         let all = method.parameters.iter().flat_map(|(name, kind)| match kind {
-            Kind::Value(_) => vec![safe_parameter(name)],
+            Kind::Value(_) => vec![name.clone()],
             Kind::Bytes { .. } => with_count(name).to_vec(),
         });
-        let mut all: Vec<_> = all.chain(method.output.iter().flat_map(|name| with_count(name))).collect();
+        let mut all: Vec<_> = all.chain(method.output.iter().flat_map(with_count)).collect();
         all.sort_unstable();
         if let Some([name, _]) = all.array_windows().find(|[one, other]| one == other) {
             return Err(format!("two parameters of `{}` are both `{name}` in C: rename one", method.name));
         }
         for (name, kind) in &method.parameters {
-            let name = safe_parameter(name);
             let _ = match kind {
                 Kind::Value(Type::Unit) => Ok(()),
                 Kind::Value(of @ Type::Scalar(_)) => write!(takes, ", {} {name}", self.c(of)),
@@ -415,15 +418,10 @@ impl Writer<'_> {
     fn puts(&self, method: &Method) -> String {
         let (mut text, mut at) = (format!("    uint64_t words_[{}];\n", method.argument_words().max(1)), 0);
         for (name, kind) in &method.parameters {
-            let name = safe_parameter(name);
             match kind {
                 Kind::Value(of) => {
-                    let put = match of {
-                        Type::Scalar(_) => self.put_value(of, &name, &format!("words_ + {at}")),
-                        _ => self
-                            .put_value(of, &format!("*{name}"), &format!("words_ + {at}"))
-                            .replace("&*", ""),
-                    };
+                    let value = if let Type::Scalar(_) = of { name.clone() } else { format!("*{name}") };
+                    let put = self.put_value(of, &value, &format!("words_ + {at}"));
                     if !put.is_empty() {
                         let _ = writeln!(text, "    {put}");
                     }
@@ -445,7 +443,6 @@ impl Writer<'_> {
         let (words, results) = (method.argument_words(), method.result.words());
         let mut takes = self.takes(method)?;
         if let Some(output) = &method.output {
-            let output = safe_parameter(output);
             let _ = write!(takes, ", void *{output}, uint64_t *{output}_count");
         }
         if method.result != Type::Unit {
@@ -457,37 +454,31 @@ impl Writer<'_> {
         let _ = writeln!(text, "    uint64_t results_[{}];", results.max(1));
         let bytes = method.bytes();
         let method_name = name.to_uppercase();
-        if bytes.is_empty() && method.output.is_none() && words.max(results) <= MOST_WORDS {
+        if bytes.is_empty() && method.output.is_none() && words.max(results) <= MAX_WORDS {
             let _ = writeln!(
                 text,
                 "    uint64_t status_ = hostcall_call_words(context, {method_name}, words_, {words}, results_, {results}, timeout_us);"
             );
         } else {
             let of = |at: usize| {
-                bytes.get(at).map_or(("0".to_owned(), "0".to_owned()), |name| {
-                    (safe_parameter(name), format!("{}_count", safe_parameter(name)))
-                })
+                let none = || ("0".to_owned(), "0".to_owned());
+                bytes.get(at).map_or_else(none, |name| (name.to_string(), format!("{name}_count")))
             };
             let ((first, count), (more, more_count)) = (of(0), of(1));
-            let (reply, capacity) = method
-                .output
-                .as_ref()
-                .map_or(("0".into(), "0".into()), |name| (safe(name), format!("*{}_count", safe(name))));
+            let of_output = |name: &String| (name.clone(), format!("*{name}_count"));
+            let (reply, capacity) = method.output.as_ref().map_or(("0".into(), "0".into()), of_output);
             let _ = writeln!(
                 text,
                 "    struct hostcall_bytes call_ = {{words_, {words}, {results}, {first}, {count}, results_, {reply}, {capacity}, 0, {more}, {more_count}}};\n    \
                  uint64_t status_ = hostcall_call_bytes(context, {method_name}, &call_, timeout_us);"
             );
             if let Some(output) = &method.output {
-                let _ = writeln!(
-                    text,
-                    "    *{}_count = status_ == HOSTCALL_CALL_OK ? call_.filled : 0;",
-                    safe(output)
-                );
+                let filled = "status_ == HOSTCALL_CALL_OK ? call_.filled : 0";
+                let _ = writeln!(text, "    *{output}_count = {filled};");
             }
         }
         if method.result != Type::Unit {
-            let get = self.get_value(&method.result, "*result", "results_").replace("&*", "");
+            let get = self.get_value(&method.result, "*result", "results_");
             let _ = writeln!(
                 text,
                 "    if (status_ == HOSTCALL_CALL_OK && !{get})\n        status_ = HOSTCALL_CALL_MALFORMED;"

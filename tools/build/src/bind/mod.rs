@@ -51,5 +51,5 @@ pub fn bind_c(file: &Path, service: Option<&str>) -> Result<String, BindError> {
     };
     let of = file.file_name().unwrap_or_default().to_string_lossy();
     let refused_in_c = |message| BindError::Refused { file: file.to_owned(), line: 1, message };
-    c::header(&services.map_err(refused)?, &of).map_err(refused_in_c)
+    c::header(services.map_err(refused)?, &of).map_err(refused_in_c)
 }

@@ -3,6 +3,7 @@
 use super::types::{Field, Kind, Method, SCALARS, Service, Type, Variant};
 use hostcall_abi::schema;
 use hostcall_abi::service::{derived_number, number};
+use hostcall_abi::word::MAX_TYPED_WORDS;
 use std::cell::Cell;
 use syn::ext::IdentExt;
 use syn::{
@@ -51,9 +52,6 @@ const MOST_METHODS: usize = 16;
 
 /// Last number of a service whose number comes from its name.
 const LAST: u16 = u16::MAX - 15;
-
-/// Most words of a call, each way.
-const MOST_WORDS: usize = 64;
 
 /// Most structs and enums that types of a service name, and these in turn.
 const MOST_NAMED: usize = 10_000;
@@ -145,7 +143,7 @@ fn method(scope: Scope<'_>, item: &TraitItem) -> Result<Method> {
         result,
         is_unsafe,
     };
-    if method.argument_words().max(method.result.words()) > MOST_WORDS {
+    if method.argument_words().max(method.result.words()) > MAX_TYPED_WORDS {
         return Err(Error::new_spanned(&function.sig, "a call has 64 words at most each way"));
     }
     if method.bytes().len() > 2 {
