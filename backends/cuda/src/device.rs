@@ -9,7 +9,7 @@ use hostcall_abi::launch::{FUNCTION_REGISTERS, STACK_BYTES_SYMBOL};
 use hostcall_locks::Mutex;
 use hostcall_seam::{
     Arenas, Backend, BackendError, ConditionalList, DeviceAddress, DeviceInfo, DeviceKind, Dispatch,
-    ImageSource, KernelList, KernelMemory, Memory, Module, Pinned, Properties, Queue, Variable,
+    Fence, ImageSource, KernelList, KernelMemory, Memory, Module, Pinned, Properties, Queue, Variable,
 };
 use std::fs::File;
 use std::sync::Arc;
@@ -212,6 +212,12 @@ unsafe impl Backend for Cuda {
     fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {
         // SAFETY: as above.
         unsafe { self.gpu.write_for_lane(to.get(), bytes) }.unwrap_or(false)
+    }
+
+    unsafe fn fence(&self, stream: u64) -> Result<Box<dyn Fence>, BackendError> {
+        // SAFETY: as the caller says.
+        let fence = unsafe { self.gpu.fence(stream) }?;
+        Ok(Box::new(fence))
     }
 
     fn enter_thread(&self) {

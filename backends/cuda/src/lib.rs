@@ -34,6 +34,7 @@ mod conditional;
 mod device;
 mod driver;
 mod empty;
+mod fence;
 mod gpu;
 mod lent;
 mod link;

@@ -381,6 +381,9 @@ typedef struct hostcall_error hostcall_error;
 // A point in a stream's order. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_event hostcall_event;
 
+// A place in a stream of others, behind kernels with a context. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_fence hostcall_fence;
+
 // Recorded work of a stream. Any thread may use it; it is the caller's, who frees it. It keeps the buffers, closures and
 // functions that the work uses.
 typedef struct hostcall_graph hostcall_graph;
@@ -1046,6 +1049,27 @@ hostcall_status hostcall_context_attend(const hostcall_context *context,
 hostcall_status hostcall_context_flush(const hostcall_context *context,
                                        hostcall_error **error);
 
+// Takes the place in a stream of others behind all that has been submitted to it, and says that kernels run there
+// (hostcall_context_attend). `stream` is a CUstream or cudaStream_t of the primary context, or 0 for the default stream; only
+// CUDA's devices have such. It fails for a stream that is being captured into a graph.
+hostcall_status hostcall_context_fence(const hostcall_context *context,
+                                       uint64_t stream,
+                                       hostcall_fence **fence,
+                                       hostcall_error **error);
+
+// Returns whether the kernels before the fence have ended and their posts have been handled; false for NULL, and where the
+// device failed.
+bool hostcall_fence_is_done(const hostcall_fence *fence);
+
+// Waits until the kernels before the fence have ended and their posts have been handled, at most for `limit_ns`; UINT64_MAX is
+// without a limit.
+hostcall_status hostcall_fence_wait(const hostcall_fence *fence,
+                                    uint64_t limit_ns,
+                                    hostcall_error **error);
+
+// Frees a fence and sets the handle to NULL. NULL is let be.
+void hostcall_fence_free(hostcall_fence **fence);
+
 // Gives the next check that has failed in kernels with the context (hostcall_check), as a sentence with its file, line, block,
 // thread and count: each place that has failed since it was given last. Of kernels that have ended all are there after
 // hostcall_context_flush. `text` is NULL when there is none, which is no error; else it is the caller's, who frees it by
@@ -1055,14 +1079,13 @@ hostcall_status hostcall_context_failed_check(const hostcall_context *context,
                                               hostcall_error **error);
 
 // Returns the number of a check by which kernels tell of it that have no text (hostcall_check_number of
-// hostcall_library.c). It is the same for the same text, file ("" if nobody knows it) and line (0), and for all contexts of
-// the device, which has 4,096 at most.
-hostcall_status hostcall_context_check_number(const hostcall_context *context,
-                                              const char *condition,
-                                              const char *file,
-                                              uint32_t line,
-                                              uint32_t *number,
-                                              hostcall_error **error);
+// hostcall_library.c): a hash of its text, file ("" if nobody knows it) and line (0), for all devices and processes. Each
+// process says the text once before it runs the kernel, and may do so of 4,096 checks.
+hostcall_status hostcall_number_check(const char *condition,
+                                      const char *file,
+                                      uint32_t line,
+                                      uint32_t *number,
+                                      hostcall_error **error);
 
 // Returns a text's characters, which end with a zero byte; NULL for NULL. They are good until the text is freed.
 const char *hostcall_text_get(const hostcall_text *text);

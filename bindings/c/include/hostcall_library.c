@@ -59,12 +59,19 @@ HOSTCALL_BOTH_(4, (uint64_t)a, (uint64_t)b, (uint64_t)c, (uint64_t)d)
 
 /*
  * Checks something, and returns whether it holds, where `mask` is not 0. If not, the host is told: `number` is that of the check
- * (`Context::check_number` in Rust, `hostcall_context_check_number` in C). Nobody waits for it.
+ * (`services::check_number` in Rust, `hostcall_number_check` in C). Nobody waits for it.
  */
 HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_check_number(int64_t context, int32_t mask, int32_t condition, int32_t number) {
     if (mask != 0 && condition == 0)
         hostcall_numbered_check_failed_((uint64_t)context, (uint32_t)number);
     return condition;
+}
+
+/* Returns `mask` on the first thread of a block, and 0 on all others: what a whole block does once is done there. */
+HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_first(int32_t mask) {
+    uint32_t block[3], thread[3];
+    hostcall_here_(block, thread);
+    return (thread[0] | thread[1] | thread[2]) == 0 ? mask : 0;
 }
 
 /* Functions of the header that have no symbol there, as they are. */

@@ -1,15 +1,16 @@
 //! Contexts, from which kernels call that others launch.
 
 use crate::device::hostcall_device;
-use crate::error::{Failure, c_text};
+use crate::error::{Failure, c_text, hostcall_status};
 use crate::functions::functions;
 use crate::handle::{Out, place, put};
-use hostcall::Context;
-use hostcall::services::FailedCheck;
+use hostcall::{Context, Fence};
+use hostcall::services::{FailedCheck, check_number};
 use hostcall_locks::Mutex;
 use std::collections::VecDeque;
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// A place from which kernels call that others launch, by the functions of hostcall_device.h. Any thread may use it; it is the
 /// caller's, who frees it: calls of its kernels end with HOSTCALL_CALL_CANCELLED from then on. A device that had contexts keeps
@@ -22,6 +23,9 @@ pub struct hostcall_context {
 
 /// A text of the library's. Any thread may use it; it is the caller's, who frees it.
 pub struct hostcall_text(CString);
+
+/// A place in a stream of others, behind kernels with a context. Any thread may use it; it is the caller's, who frees it.
+pub struct hostcall_fence(Fence);
 
 impl hostcall_context {
     fn next_failed(&self) -> Result<Option<FailedCheck>, Failure> {
@@ -54,6 +58,30 @@ functions! {
     /// has waited for their stream.
     run hostcall_context_flush(context: &hostcall_context) { context.context.flush()? }
 
+    /// Takes the place in a stream of others behind all that has been submitted to it, and says that kernels run there
+    /// (hostcall_context_attend). `stream` is a CUstream or cudaStream_t of the primary context, or 0 for the default stream; only
+    /// CUDA's devices have such. It fails for a stream that is being captured into a graph.
+    make hostcall_context_fence(context: &hostcall_context, stream: u64) -> hostcall_fence as fence {
+        // SAFETY: as the caller says.
+        hostcall_fence(unsafe { context.context.fence(stream) }?)
+    }
+
+    /// Returns whether the kernels before the fence have ended and their posts have been handled; false for NULL, and where the
+    /// device failed.
+    ask hostcall_fence_is_done(fence: &hostcall_fence) -> bool { fence.0.is_done().unwrap_or(false) }
+
+    /// Waits until the kernels before the fence have ended and their posts have been handled, at most for `limit_ns`; UINT64_MAX is
+    /// without a limit.
+    run hostcall_fence_wait(fence: &hostcall_fence, limit_ns: u64) {
+        match limit_ns {
+            u64::MAX => fence.0.wait()?,
+            limit => fence.0.wait_for(Duration::from_nanos(limit))?,
+        }
+    }
+
+    /// Frees a fence and sets the handle to NULL. NULL is let be.
+    free hostcall_fence_free(fence: hostcall_fence) { drop(fence) }
+
     /// Gives the next check that has failed in kernels with the context (hostcall_check), as a sentence with its file, line, block,
     /// thread and count: each place that has failed since it was given last. Of kernels that have ended all are there after
     /// hostcall_context_flush. `text` is NULL when there is none, which is no error; else it is the caller's, who frees it by
@@ -66,10 +94,11 @@ functions! {
     }
 
     /// Returns the number of a check by which kernels tell of it that have no text (hostcall_check_number of
-    /// hostcall_library.c). It is the same for the same text, file ("" if nobody knows it) and line (0), and for all contexts of
-    /// the device, which has 4,096 at most.
-    run hostcall_context_check_number(context: &hostcall_context, condition: &str, file: &str, line: u32, number: &mut MaybeUninit<u32>) {
-        number.write(context.context.check_number(condition, file, line)?);
+    /// hostcall_library.c): a hash of its text, file ("" if nobody knows it) and line (0), for all devices and processes. Each
+    /// process says the text once before it runs the kernel, and may do so of 4,096 checks.
+    run hostcall_number_check(condition: &str, file: &str, line: u32, number: &mut MaybeUninit<u32>) {
+        let refused = |error| Failure::new(hostcall_status::Refused, error);
+        number.write(check_number(condition, file, line).map_err(refused)?);
     }
 
     /// Returns a text's characters, which end with a zero byte; NULL for NULL. They are good until the text is freed.

@@ -6,8 +6,8 @@ use crate::queue::Queue;
 use crate::released::DropsFree;
 use crate::service::{Described, Registered, Served};
 use crate::{interpreter, watch};
-use hostcall::server::{Handler, LaunchId, RegisterError, Server};
-use hostcall::{Context, Device};
+use hostcall::server::{Handler, LaunchId, RegisterError};
+use hostcall::{Context, Device, Fence};
 use hostcall_locks::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
@@ -194,12 +194,6 @@ impl RawContext {
         Ok(self.context()?.address().get())
     }
 
-    /// Returns the number of a check, for kernels that have no text.
-    fn check_number(&self, py: Python<'_>, text: &str, file: &str, line: u32) -> PyResult<u32> {
-        let context = self.context()?;
-        py.detach(|| context.check_number(text, file, line)).map_err(failed)
-    }
-
     fn attend(&self) -> PyResult<()> {
         self.context()?.attend().map_err(failed)
     }
@@ -217,40 +211,31 @@ impl RawContext {
         Ok(())
     }
 
-    /// Waits until posts were handled of kernels that have ended.
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    /// Waits until posts were handled of kernels that have ended, and before, with a fence, until those before it have ended.
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>, fence: Option<&RawFence>) -> PyResult<()> {
         if thread::current().id() == self.interpreter {
             let what = "a function that kernels call waits for such functions: flush on another thread, or let the kernel's \
                         launcher do it";
             return Err(PyRuntimeError::new_err(what));
         }
-        let launch = self.context()?.launch_id();
         let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
+        if let Some(RawFence(fence)) = fence {
+            let kernels = "kernels before it have not ended, or their posts wait for their functions still";
+            return wait(py, deadline, kernels, || fence.is_done().map_err(failed));
+        }
+        let launch = self.context()?.launch_id();
         let device = self.device.upgrade().ok_or_else(|| failed(hostcall::Error::Closed))?;
         let taken = Mutex::new(device.server().begin_flush(vec![launch]));
-        let is_flushed = |server: &Server| taken.lock().is_done() && server.has_handled_posts(launch.into());
-        loop {
-            let until = Instant::now() + Duration::from_millis(50);
-            let until = deadline.map_or(until, |deadline| deadline.min(until));
-            let is_over = py.detach(|| {
-                let mut pause = Duration::from_micros(20);
-                while !is_flushed(device.server()) {
-                    if Instant::now() >= until {
-                        return false;
-                    }
-                    thread::sleep(pause);
-                    pause = (2 * pause).min(Duration::from_millis(1));
-                }
-                true
-            });
-            py.check_signals()?;
-            if is_over {
-                return Ok(());
-            }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Err(PyTimeoutError::new_err("posts wait for their functions still"));
-            }
-        }
+        wait(py, deadline, "posts wait for their functions still", || {
+            Ok(taken.lock().is_done() && device.server().has_handled_posts(launch.into()))
+        })
+    }
+
+    /// Takes the place in a stream of CUDA's behind what has been submitted to it.
+    fn fence(&self, py: Python<'_>, stream: u64) -> PyResult<RawFence> {
+        let context = self.context()?;
+        // SAFETY: who says from Python which stream it is vouches for it, as with every foreign function.
+        py.detach(|| unsafe { context.fence(stream) }).map(RawFence).map_err(failed)
     }
 
     fn take(&self, py: Python<'_>) -> Taken {
@@ -272,6 +257,48 @@ impl RawContext {
             let _ = self.closed_as.set(context.launch_id());
             py.detach(|| drop(context));
         }
+    }
+}
+
+/// Waits until something is done, and looks for signals meanwhile. `what` has not happened at the deadline.
+fn wait(
+    py: Python<'_>,
+    deadline: Option<Instant>,
+    what: &'static str,
+    is_done: impl Fn() -> PyResult<bool> + Sync,
+) -> PyResult<()> {
+    loop {
+        let until = Instant::now() + Duration::from_millis(50);
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        let is_over = py.detach(|| {
+            let mut pause = Duration::from_micros(20);
+            while !is_done()? {
+                if Instant::now() >= until {
+                    return Ok(false);
+                }
+                thread::sleep(pause);
+                pause = (2 * pause).min(Duration::from_millis(1));
+            }
+            Ok::<_, PyErr>(true)
+        })?;
+        py.check_signals()?;
+        if is_over {
+            return Ok(());
+        }
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Err(PyTimeoutError::new_err(what));
+        }
+    }
+}
+
+/// A place in a stream of CUDA's.
+#[pyclass(frozen)]
+pub struct RawFence(Fence);
+
+#[pymethods]
+impl RawFence {
+    fn is_done(&self, py: Python<'_>) -> PyResult<bool> {
+        py.detach(|| self.0.is_done()).map_err(failed)
     }
 }
 

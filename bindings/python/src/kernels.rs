@@ -71,8 +71,10 @@ impl RawCode {
         kernel: &str,
         blocks: [u32; 3],
         threads: [u32; 3],
+        shared: u32,
         arguments: Vec<Argument<'_>>,
     ) -> PyResult<RawLaunch> {
+        let grid = Grid { workgroup_memory_bytes: shared, ..Grid::new_3d(blocks, threads) };
         let argument = |argument: &Argument<'_>| {
             Ok(match argument {
                 Argument::Context(context) => KernelArgument::context(&*context.context()?),
@@ -84,7 +86,7 @@ impl RawCode {
         let launched = py.detach(|| {
             let kernel = self.code.kernel(kernel)?;
             // SAFETY: who launches a kernel from Python says that it does no harm, as with every foreign function.
-            unsafe { kernel.launch(&self.stream, Grid::new_3d(blocks, threads), &arguments) }
+            unsafe { kernel.launch(&self.stream, grid, &arguments) }
         });
         Ok(RawLaunch { launch: launched.map_err(failed)?, stream: self.stream.clone() })
     }

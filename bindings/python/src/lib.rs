@@ -18,16 +18,17 @@ mod words;
 
 use hostcall_abi::service::derived_number;
 use hostcall_abi::{schema, word};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _hostcall {
     #[pymodule_export]
-    use super::device::{RawContext, RawDevice};
+    use super::device::{RawContext, RawDevice, RawFence};
     #[pymodule_export]
     use super::kernels::{RawBuffer, RawCode, RawLaunch};
     #[pymodule_export]
-    use super::{caller, check_of, demo_kernel, devices, number_of};
+    use super::{caller, check_number, check_of, demo_kernel, devices, number_of};
 }
 
 /// Returns the devices of this machine: name, description, and why it cannot be used.
@@ -48,6 +49,12 @@ fn number_of(service: &str) -> u16 {
 fn check_of(name: &str, arguments: Vec<String>, results: Vec<String>) -> PyResult<u32> {
     let signature = words::Signature::of(&arguments, &results)?;
     Ok(word::check_of(signature.schema(name)))
+}
+
+/// Returns the number of a check, for kernels that have no text.
+#[pyfunction]
+fn check_number(text: &str, file: &str, line: u32) -> PyResult<u32> {
+    hostcall::services::check_number(text, file, line).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// Returns who calls the function that this thread runs.

@@ -129,7 +129,7 @@ pub mod raw {
 pub use device::graph;
 
 pub use device::{
-    Context, Device, DeviceBuffer, Error, Event, Grid, Hostcall, HostcallState, LaunchFailure, LaunchKernel,
+    Context, Device, DeviceBuffer, Error, Event, Fence, Grid, Hostcall, HostcallState, LaunchFailure, LaunchKernel,
     NoBuffer, NotContinuous, Stream, UntypedHostcall, WeakDevice, WireType,
 };
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.

@@ -398,6 +398,18 @@ pub unsafe trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// Marks the place behind what has been submitted to a stream of the driver's that others made.
+    ///
+    /// # Safety
+    /// The stream is a handle of the driver's for a stream of the context that the device uses, and lives through the call.
+    ///
+    /// # Errors
+    /// When the device knows no such streams, the stream is being captured, or the driver refuses.
+    unsafe fn fence(&self, stream: u64) -> Result<Box<dyn Fence>, BackendError> {
+        let _ = stream;
+        Err(BackendError::Refused("streams that others make are known on CUDA's devices alone".into()))
+    }
+
     /// Returns something that makes lanes look which wait for long, on a device that lets them sleep. It is called
     /// after an answer that a worker thread or a future gave; lanes that wait for an inline handler look again
     /// by themselves.
@@ -425,6 +437,15 @@ pub unsafe trait Backend: Send + Sync + 'static {
         let _ = (file, len, writable);
         None
     }
+}
+
+/// A place in a stream that others made.
+pub trait Fence: Send + Sync {
+    /// Returns whether all before it has ended.
+    ///
+    /// # Errors
+    /// When the device failed.
+    fn is_done(&self) -> Result<bool, BackendError>;
 }
 
 /// Memory that kernels allocate.

@@ -113,6 +113,20 @@ int main(int argc, char **argv) {
     run(STATUSES, at, 70, 64, 1);
     add(&answers);
 
+    /* Streams of others are CUDA's. */
+    if (argv[1][0] == 'c' && argv[1][1] == 'u') {
+        hostcall_fence *fence;
+        works(hostcall_context_fence(context, 0, &fence, &error));
+        works(hostcall_fence_wait(fence, UINT64_C(5000000000), &error));
+        EXPECT(hostcall_fence_is_done(fence));
+        hostcall_fence_free(&fence);
+    } else {
+        hostcall_fence *fence;
+        EXPECT(hostcall_context_fence(context, 0, &fence, &error) == HOSTCALL_STATUS_DEVICE);
+        EXPECT(fence == NULL && !hostcall_fence_is_done(fence));
+        hostcall_error_free(&error);
+    }
+
     /* Lines, and checks. */
     run(SAYS, at, 100, 64, 2);
     works(hostcall_device_flush(device, &error));
@@ -136,10 +150,10 @@ int main(int argc, char **argv) {
         works(hostcall_rocm_code_load(device, argv[3], HOSTCALL_ROCM_VERSION_STACKS, &code, &error));
     }
     uint32_t number, again;
-    works(hostcall_context_check_number(other, "loss is finite", "train.py", 12, &again, &error));
-    works(hostcall_context_check_number(context, "loss is finite", "train.py", 13, &number, &error));
+    works(hostcall_number_check("loss is finite", "train.py", 12, &again, &error));
+    works(hostcall_number_check("loss is finite", "train.py", 13, &number, &error));
     EXPECT(number != again);
-    works(hostcall_context_check_number(context, "loss is finite", "train.py", 12, &again, &error));
+    works(hostcall_number_check("loss is finite", "train.py", 12, &again, &error));
     EXPECT(number != again);
     for (uint32_t lanes : {1u, 64u, 100u, 700u}) {
         const uint64_t posts = __atomic_load_n(&tally_of.posts, __ATOMIC_RELAXED);

@@ -21,7 +21,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ._arrays import Buffer
-from ._device import Caller, Context, Device, DeviceInfo, Statistics, caller, devices
+from ._device import Caller, Context, Device, DeviceInfo, Fence, Statistics, caller, check_number, devices
 from ._errors import KernelPanic, Refuse
 from ._kernels import Code, Launch
 from ._run import ProgramPanic, Report, Wait, run
@@ -37,6 +37,7 @@ __all__ = [
     "Context",
     "Device",
     "DeviceInfo",
+    "Fence",
     "KernelPanic",
     "Launch",
     "ProgramPanic",
@@ -45,6 +46,7 @@ __all__ = [
     "Statistics",
     "Wait",
     "caller",
+    "check_number",
     "devices",
     "f32",
     "f64",
@@ -54,6 +56,7 @@ __all__ = [
     "i64",
     "i8",
     "include",
+    "library",
     "method",
     "run",
     "service",
@@ -67,3 +70,15 @@ __all__ = [
 def include() -> str:
     """Returns the folder that has ``hostcall_device.h``, by which kernels in C and C++ call: for a compiler's ``-I``."""
     return str(Path(__file__).parent / "include")
+
+
+def library(file: str) -> str:
+    """Returns the path of one of the files that kernels link in languages without ``#include``.
+
+    ``hostcall_nvptx64.bc`` and ``hostcall_amdgcn.bc`` are bitcode, ``hostcall_sm_70.ptx`` is PTX for all GPUs from there on.
+    Raises ``FileNotFoundError`` where the package was built without them (``scripts/device-library``).
+    """
+    path = Path(__file__).parent / "lib" / file
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: make the folder with scripts/device-library, then build the package")
+    return str(path)

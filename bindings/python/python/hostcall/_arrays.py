@@ -22,11 +22,12 @@ def _lengths(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
 class Buffer:
     """Memory that the host and the kernels of a device access at the same time.
 
-    ``numpy.asarray(buffer)`` and ``torch.from_dlpack(buffer)`` are the same memory, which stays as long as one of them does.
+    ``numpy.asarray(buffer)``, ``torch.from_dlpack(buffer)`` and, on a CUDA device, ``cupy.asarray(buffer)`` are the same memory, which
+    stays as long as one of them does.
     ``buffer.address`` is where kernels find it.
     """
 
-    def __init__(self, allocate: Callable[[int], _hostcall.RawBuffer], shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any) -> None:
+    def __init__(self, allocate: Callable[[int], _hostcall.RawBuffer], shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any, is_cuda: bool) -> None:
         import numpy as np
 
         self._shape = _lengths(shape)
@@ -37,6 +38,7 @@ class Buffer:
             raise ValueError(f"a shape has no negative lengths: {self._shape}")
         self._nbytes: int = math.prod(self._shape) * self._dtype.itemsize
         self._raw = allocate(self._nbytes)
+        self._is_cuda = is_cuda
 
     # None of these can be set: arrays that are made later would lie where there is no memory.
 
@@ -67,6 +69,12 @@ class Buffer:
             "descr": described,
             "data": (self._raw.host_address(), False),
         }
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if not self._is_cuda:
+            raise AttributeError("the buffer is not memory of a CUDA device")
+        return {**self.__array_interface__, "data": (self.address, False), "stream": None}
 
     def __dlpack_device__(self) -> tuple[int, int]:
         # kDLCPU.

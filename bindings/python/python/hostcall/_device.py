@@ -28,6 +28,14 @@ from ._watch import dump_signal
 F = TypeVar("F", bound=Callable[..., Any])
 
 _open: weakref.WeakSet[Device]
+_of_all: list[Callable[[Device], object]] = []
+
+
+def serve_on_all(add: Callable[[Device], object]) -> None:
+    """Has ``add`` called with all devices that are open, and with all that come."""
+    for device in list(_open):
+        add(device)
+    _of_all.append(add)
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,15 @@ def caller() -> Caller | None:
     return Caller(kernel, block, wave, lane)
 
 
+def check_number(text: str, file: str = "", line: int = 0) -> int:
+    """Returns the number of a check, by which kernels tell of it that have no text (``hostcall_check_number``).
+
+    ``text`` says what did not hold; without ``file`` and ``line`` nobody knows where. The number is a hash of the three, for all
+    devices and processes: each process asks for it before it runs the kernel. 4,096 checks have one at most.
+    """
+    return _hostcall.check_number(text, file, line)
+
+
 class DeviceInfo(NamedTuple):
     """A device of this machine, or a kind of which there is none."""
 
@@ -114,6 +131,40 @@ def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
     ]
 
 
+def _handle_of(stream: object) -> int:
+    """Returns the driver's handle of a stream."""
+    if hasattr(stream, "__cuda_stream__"):
+        found = stream.__cuda_stream__
+        _, handle = found() if callable(found) else found
+        return int(handle)
+    for name in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, name):
+            handle = getattr(stream, name)
+            return int(getattr(handle, "value", handle) or 0)
+    if isinstance(stream, int):
+        return stream
+    raise TypeError(f"{stream!r} is no stream: pass one of PyTorch, CuPy, Numba or cuda.core, or the driver's handle")
+
+
+class Fence:
+    """A place in a stream of CUDA's, behind kernels with a context."""
+
+    def __init__(self, context: Context, raw: _hostcall.RawFence) -> None:
+        self._context = context
+        self._raw = raw
+
+    def is_done(self) -> bool:
+        """Returns whether the kernels before it have ended, and their posts were handled."""
+        return self._raw.is_done()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until it is done, and then does what ``Context.check`` does.
+
+        Raises ``TimeoutError`` where that takes longer than ``timeout`` seconds.
+        """
+        self._context._wait(timeout, self)
+
+
 class Context(_Closing):
     """What kernels get that others launch, as an argument: ``int(context)`` is a 64-bit address that never changes.
 
@@ -139,28 +190,28 @@ class Context(_Closing):
     def __repr__(self) -> str:
         return f"<hostcall.Context {self.name!r} at {self._address:#x}>"
 
-    def check_number(self, text: str, file: str = "", line: int = 0) -> int:
-        """Returns the number of a check, by which kernels tell of it that have no text: those in Triton, which link
-        ``hostcall_nvptx64.bc`` and pass it to ``hostcall_check_number``.
-
-        ``text`` says what did not hold; without ``file`` and ``line`` nobody knows where. The number is the same for the same
-        three, and for all contexts of the device, which has numbers for 4,096 checks.
-        """
-        return self._raw.check_number(text, file, line)
-
     def attend(self) -> None:
         """Says that kernels come soon. Without it the first call after a long silence may take 2 ms on a GPU."""
         self._raw.attend()
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: float | None = None, stream: object = None) -> None:
         """Waits until the posts of kernels that have ended were handled, and then does what ``check`` does.
 
-        Wait for the kernels' stream before.
+        With a ``stream`` of CUDA's (an object of PyTorch, CuPy, Numba or ``cuda.core``, or the driver's handle) it waits for the
+        kernels that have been launched there too; without, wait for the kernels' stream before.
 
-        Raises ``TimeoutError`` where posts wait longer than ``timeout`` seconds.
+        Raises ``TimeoutError`` where that takes longer than ``timeout`` seconds.
         """
+        fence = None if stream is None else self.fence(stream)
+        self._wait(timeout, fence)
+
+    def fence(self, stream: object) -> Fence:
+        """Takes the place in a stream of CUDA's behind what has been launched there, and says that kernels run, as ``attend`` does."""
+        return Fence(self, self._raw.fence(_handle_of(stream)))
+
+    def _wait(self, timeout: float | None, fence: Fence | None) -> None:
         self._device._refuse_in_loop()
-        self._raw.flush(timeout)
+        self._raw.flush(timeout, None if fence is None else fence._raw)
         self.check()
 
     def check(self) -> None:
@@ -218,6 +269,8 @@ class Device(_Closing):
         self.product, self.target, self.wave_lanes = self._raw.properties()
         _open.add(self)
         try:
+            for add in _of_all:
+                add(self)
             for service in services:
                 self.serve(service)
         except BaseException:
@@ -306,7 +359,7 @@ class Device(_Closing):
 
     def buffer(self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = "u1") -> Buffer:
         """Allocates zeroed memory that the host and kernels access at the same time: an array for ``numpy.asarray``."""
-        return Buffer(self._raw.pinned, shape, dtype)
+        return Buffer(self._raw.pinned, shape, dtype, self.name.startswith("cuda"))
 
     def load(self, path: str | PathLike[str]) -> Code:
         """Loads a code object that another compiler made, as of HIP for ``gfx942``."""

@@ -47,11 +47,11 @@ class Code:
     def __init__(self, raw: _hostcall.RawCode) -> None:
         self._raw = raw
 
-    def launch(self, kernel: str, blocks: int | tuple[int, ...], threads: int | tuple[int, ...], *arguments: Any) -> Launch:
-        """Launches a kernel with so many blocks of so many threads.
+    def launch(self, kernel: str, blocks: int | tuple[int, ...], threads: int | tuple[int, ...], *arguments: Any, shared: int = 0) -> Launch:
+        """Launches a kernel with so many blocks of so many threads, and ``shared`` bytes of shared memory more than it declares.
 
         Arguments are contexts, buffers, and values of NumPy's and ctypes' types. They must be those that the kernel takes: nobody
         can check what it does with addresses.
         """
         passed = [_argument(argument, place) for place, argument in enumerate(arguments)]
-        return Launch(self._raw.launch(kernel, _extent(blocks, "blocks"), _extent(threads, "threads"), passed))
+        return Launch(self._raw.launch(kernel, _extent(blocks, "blocks"), _extent(threads, "threads"), shared, passed))

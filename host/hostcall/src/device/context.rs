@@ -21,7 +21,7 @@ use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES, LayoutError};
 use hostcall_channel::SharedMemory;
 use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceAddress, DeviceKind, Memory};
-use hostcall_server::services::{FailedCheck, MOST_NUMBERED};
+use hostcall_server::services::FailedCheck;
 use hostcall_server::{CancelReason, LaunchRecord, Server};
 use std::any::Any;
 use std::fmt;
@@ -161,6 +161,14 @@ impl Context {
         *self.launch.lock()
     }
 
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(super) fn weak_device(&self) -> Weak<Inner> {
+        self.device.clone()
+    }
+
     /// Returns the device, and what keeps the memory that the address leads to.
     pub(super) fn reach(&self) -> (&Arc<Core>, Arc<dyn Any + Send + Sync>) {
         (&self.core, self.reach.clone())
@@ -203,17 +211,6 @@ impl Context {
     /// When the device was closed.
     pub fn failed_checks(&self) -> Result<Vec<FailedCheck>, Error> {
         Ok(self.device()?.builtins.checks().take(*self.launch.lock()))
-    }
-
-    /// Returns the number of a check, by which kernels tell of it that have no text: those in Triton, whose
-    /// `hostcall_check_number` takes it. It is the same for the same text, file and line (empty and 0: nobody knows), and for
-    /// all contexts of the device.
-    ///
-    /// # Errors
-    /// When 4,096 other checks have numbers, or the device was closed.
-    pub fn check_number(&self, condition: &str, file: &str, line: u32) -> Result<u32, Error> {
-        let number = self.device()?.builtins.checks().number(condition, file, line);
-        number.ok_or(Error::TooManyChecks { limit: MOST_NUMBERED })
     }
 
     /// Ends the calls of kernels with the context with `Cancelled`: those that wait, and all that come until it is

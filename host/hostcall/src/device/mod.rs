@@ -12,6 +12,7 @@ mod context;
 mod core;
 mod error;
 mod event;
+mod fence;
 mod forked;
 pub mod graph;
 mod grid;
@@ -49,6 +50,7 @@ pub use error::{
     NotContinuous, ProgramError,
 };
 pub use event::Event;
+pub use fence::Fence;
 pub use grid::Grid;
 pub use hostcall_abi::launch::LaunchId;
 pub use hostcall_cuda::prepare_environment;

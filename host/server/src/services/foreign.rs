@@ -5,18 +5,19 @@ use super::stdio::Stdio;
 use super::{MAX_C_FORMAT_BYTES, SharedHandler, calling_launch};
 use crate::engine::report;
 use hostcall_abi::launch::LaunchId;
+use hostcall_abi::schema;
 use hostcall_abi::status::CallError;
 use hostcall_device::services::{ForeignHandler, StdoutHandler};
 use hostcall_format::c::{Format, MAX_LINE_BYTES};
 use hostcall_locks::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 /// Places of which failures are kept, a launch. Failures at others are counted with the last.
 const MOST_PLACES: usize = 256;
 
-/// Most checks that have numbers, a device.
+/// Most checks that have numbers, in a process: at that many, two have the same one in 1 of 500 processes.
 pub const MOST_NUMBERED: usize = 4096;
 
 /// Bytes to which texts are cut.
@@ -53,37 +54,63 @@ impl fmt::Display for FailedCheck {
 }
 
 /// Where a check is that has a number.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 struct CheckPlace {
     condition: String,
     file: String,
     line: u32,
 }
 
-/// Checks: those that failed, by launch, and those that have numbers.
+/// Checks by their numbers, in the process's name: code that was compiled for one device, or by a process before, has them too.
+static NUMBERED: Mutex<BTreeMap<u32, CheckPlace>> = Mutex::new(BTreeMap::new());
+
+/// A check got no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckNumberError {
+    /// Too many have one.
+    #[error("{MOST_NUMBERED} checks of this process have numbers: give those that differ in their text alone the same")]
+    TooMany,
+    /// Another check has the same hash.
+    #[error("another check happens to have the same number: change the text")]
+    Taken,
+}
+
+/// Returns the number of a check, which is a hash of its text, file and line: the same each time, and in each process.
+///
+/// # Errors
+/// When 4,096 others have numbers, or another has this one.
+pub fn check_number(condition: &str, file: &str, line: u32) -> Result<u32, CheckNumberError> {
+    let place = CheckPlace { condition: text(condition.as_bytes()), file: text(file.as_bytes()), line };
+    let hash = schema::add_hashes(schema::of(&place.condition), &[schema::of(&place.file), line.into()]);
+    number_place(&mut NUMBERED.lock(), (hash ^ hash >> 32) as u32, place)
+}
+
+fn number_place(
+    numbered: &mut BTreeMap<u32, CheckPlace>,
+    number: u32,
+    place: CheckPlace,
+) -> Result<u32, CheckNumberError> {
+    match numbered.get(&number) {
+        Some(known) if *known == place => Ok(number),
+        Some(_) => Err(CheckNumberError::Taken),
+        None if numbered.len() >= MOST_NUMBERED => Err(CheckNumberError::TooMany),
+        None => {
+            numbered.insert(number, place);
+            Ok(number)
+        }
+    }
+}
+
+/// Checks that failed, by launch.
 #[derive(Default)]
 pub struct Checks {
     failed: Mutex<HashMap<LaunchId, Vec<FailedCheck>>>,
-    numbered: Mutex<Vec<CheckPlace>>,
 }
 
 impl Checks {
     /// Takes those of a launch, or of a context: in the order in which they failed first.
     pub fn take(&self, launch: LaunchId) -> Vec<FailedCheck> {
         self.failed.lock().remove(&launch).unwrap_or_default()
-    }
-
-    /// Returns the number of a check, the same each time; `None` if too many have one.
-    pub fn number(&self, condition: &str, file: &str, line: u32) -> Option<u32> {
-        let place = CheckPlace { condition: text(condition.as_bytes()), file: text(file.as_bytes()), line };
-        let mut numbered = self.numbered.lock();
-        let known = numbered.iter().position(|known| *known == place).or_else(|| {
-            (numbered.len() < MOST_NUMBERED).then(|| {
-                numbered.push(place);
-                numbered.len() - 1
-            })
-        });
-        known.map(|number| number as u32)
     }
 
     /// Keeps a check, and tells of it if it is the first at its place.
@@ -164,8 +191,11 @@ impl ForeignHandler for Foreign {
 
     fn numbered_check_failed(&self, place: u64, block: u64) -> Result<(), CallError> {
         let part = |word: u64, at: u32, bits: u32| (word >> at) as u32 & (u32::MAX >> (32 - bits));
-        let known = self.checks.numbered.lock().get(place as u32 as usize).cloned();
-        let CheckPlace { condition, file, line } = known.ok_or(CallError::Malformed)?;
+        let number = place as u32;
+        let known = NUMBERED.lock().get(&number).cloned();
+        // Its code may come from a process before, which alone knew the text.
+        let unknown = || CheckPlace { condition: format!("check {number:#x}"), ..CheckPlace::default() };
+        let CheckPlace { condition, file, line } = known.unwrap_or_else(unknown);
         let thread = [part(place, 32, 10), part(place, 42, 10), part(place, 52, 10)];
         let block = [part(block, 0, 32), part(block, 32, 16), part(block, 48, 16)];
         let lane = hostcall_service::caller().map_or(0, |caller| caller.lane);
@@ -205,12 +235,19 @@ mod tests {
 
     #[test]
     fn checks_have_one_number_each() {
-        let checks = Checks::default();
-        assert_eq!(checks.number("a", "", 0), Some(0));
-        assert_eq!(checks.number("a", "", 1), Some(1));
-        assert_eq!(checks.number("a", "", 0), Some(0));
-        assert!((2..MOST_NUMBERED as u32).all(|line| checks.number("a", "", line) == Some(line)));
-        assert_eq!(checks.number("b", "", 0), None);
-        assert_eq!(checks.number("a", "", 7), Some(7));
+        let number = check_number("x < limit", "kernel.py", 7);
+        // As in each process and release: compiled code has it.
+        assert_eq!(number, Ok(0x13bb_1abc));
+        assert_eq!(check_number("x < limit", "kernel.py", 7), number);
+        assert!([("x < limit", "", 7), ("x < limit", "kernel.py", 8), ("x", "kernel.py", 7)].into_iter().all(
+            |(condition, file, line)| check_number(condition, file, line).is_ok_and(|other| Ok(other) != number)
+        ));
+        let mut numbered = BTreeMap::new();
+        let place = |line| CheckPlace { line, ..CheckPlace::default() };
+        let most = MOST_NUMBERED as u32;
+        assert!((0..most).all(|line| number_place(&mut numbered, line, place(line)) == Ok(line)));
+        assert_eq!(number_place(&mut numbered, most, place(most)), Err(CheckNumberError::TooMany));
+        assert_eq!(number_place(&mut numbered, 7, place(7)), Ok(7));
+        assert_eq!(number_place(&mut numbered, 7, place(8)), Err(CheckNumberError::Taken));
     }
 }

@@ -18,7 +18,7 @@ mod testing;
 
 pub use files::OpenFiles;
 pub(crate) use files::Permit;
-pub use foreign::{Checks, FailedCheck, MOST_NUMBERED};
+pub use foreign::{CheckNumberError, Checks, FailedCheck, check_number};
 pub use heap::{Heap, HeapUse};
 pub(crate) use heap::{HeapOwner, ProgramMemory};
 pub use hostcall_channel::{Block, FileMapper, HeapMemory, ProcessMemory};

@@ -83,12 +83,6 @@ pub enum Error {
     /// The device was closed.
     #[error("the device was closed")]
     Closed,
-    /// Too many checks have numbers.
-    #[error("{limit} checks of the device have numbers: give those that differ in their text alone the same")]
-    TooManyChecks {
-        /// How many may have one.
-        limit: usize,
-    },
     /// This process is a child of the one that opened the device. A child may open a device of its own, unless another thread of
     /// the parent started or ended a thread, or loaded code, while `fork` ran: locks of the standard library and of libc stay
     /// locked in the child then, and it hangs.

@@ -1,0 +1,60 @@
+//! Points in streams that others made.
+
+use crate::gpu::Event;
+use crate::{Error, Gpu};
+use cudarc::driver::sys::{self, CUresult};
+use hostcall_seam::BackendError;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// An event of the driver's at a place in a stream that others made.
+pub(crate) struct Fence {
+    gpu: Arc<Gpu>,
+    event: Option<Event>,
+}
+
+impl Gpu {
+    /// Records an event behind what has been submitted to a stream.
+    ///
+    /// # Safety
+    /// The stream is one of the driver's, of this GPU's primary context, or 0, 1 or 2 (the default ones), and lives through the
+    /// call.
+    pub(crate) unsafe fn fence(self: &Arc<Self>, stream: u64) -> Result<Fence, BackendError> {
+        let stream: sys::CUstream = std::ptr::with_exposed_provenance_mut::<c_void>(stream as usize).cast();
+        let mut capturing = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: LOADED; the caller vouches for the stream, and the result lives through the call.
+        let ask = || unsafe { sys::cuStreamIsCapturing(stream, &mut capturing) };
+        self.run(|| "looking at a stream of others".into(), ask)?;
+        if capturing != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            let what = "the stream is being captured into a graph, and a fence is none of that: take it where the graph is launched";
+            return Err(BackendError::Refused(what.into()));
+        }
+        let mut fence = Fence { gpu: self.clone(), event: None };
+        let event = fence.event.insert(self.take_event()?);
+        // SAFETY: LOADED; the caller vouches for the stream, and nobody else has the event.
+        let record = || unsafe { sys::cuEventRecord(event.0, stream) };
+        self.run(|| "recording an event in a stream of others".into(), record)?;
+        Ok(fence)
+    }
+}
+
+impl hostcall_seam::Fence for Fence {
+    fn is_done(&self) -> Result<bool, BackendError> {
+        let Some(event) = &self.event else { return Ok(true) };
+        let mut is_done = false;
+        let query = || {
+            // SAFETY: LOADED, with an event of this GPU.
+            let result = unsafe { sys::cuEventQuery(event.0) };
+            is_done = result == CUresult::CUDA_SUCCESS;
+            if result == CUresult::CUDA_ERROR_NOT_READY { CUresult::CUDA_SUCCESS } else { result }
+        };
+        let asked: Result<(), Error> = self.gpu.run(|| "asking for an event".into(), query);
+        Ok(asked.map(|()| is_done)?)
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        self.gpu.give_back_events(self.event.take());
+    }
+}

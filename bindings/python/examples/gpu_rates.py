@@ -1,0 +1,160 @@
+"""How many calls of a GPU's kernels functions of Python answer in a second, and what checks, posts and calls cost kernels in Triton:
+``python gpu_rates.py``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import cupy
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+import hostcall
+import hostcall.cupy
+import hostcall.triton as ht
+
+SOURCE = r"""
+#include "hostcall_device.h"
+extern "C" __global__ void calls(uint64_t context, uint64_t method, uint32_t rounds) {
+    uint64_t x = blockIdx.x * blockDim.x + threadIdx.x;
+    for (uint32_t round = 0; round < rounds; round++)
+        if (hostcall_call_words(context, HOSTCALL_METHOD(method, 0), &x, 1, &x, 1, 0) != HOSTCALL_CALL_OK)
+            return;
+}
+extern "C" __global__ void posts(uint64_t context, uint64_t method, uint32_t rounds) {
+    uint64_t x = blockIdx.x * blockDim.x + threadIdx.x;
+    for (uint32_t round = 0; round < rounds; round++, x++)
+        hostcall_post_words(context, HOSTCALL_METHOD(method, 0), &x, 1);
+}
+"""
+
+PLAIN, AGAIN, CHECK, POST, ASSERT = (tl.constexpr(i) for i in range(5))
+
+
+@triton.jit
+def matmul(a, b, c, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    row = tl.program_id(0) * M + tl.arange(0, M)
+    column = tl.program_id(1) * N + tl.arange(0, N)
+    k = tl.arange(0, K)
+    sums = tl.zeros((M, N), tl.float32)
+    for at in range(0, n, K):
+        x = tl.load(a + row[:, None] * n + (at + k)[None, :])
+        y = tl.load(b + (at + k)[:, None] * n + column[None, :])
+        sums += tl.dot(x, y)
+    if WHAT == POST:
+        # One program: posts of all would wait for Python.
+        ht.post(context, 704, tl.program_id(0), tl.program_id(1), mask=(tl.program_id(0) == 0) & (tl.program_id(1) == 0))
+    if WHAT == CHECK:
+        ht.check(context, sums == sums, "the product is a number")
+    if WHAT == ASSERT:
+        tl.device_assert(sums == sums, "the product is a number")
+    tl.store(c + row[:, None] * n + column[None, :], sums)
+
+
+@triton.jit
+def attention(q, k, v, out, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+    row, d = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, D)
+    head = tl.program_id(1).to(tl.int64) * n * D
+    query = tl.load(q + head + row[:, None] * D + d[None, :])
+    most = tl.full((M,), float("-inf"), tl.float32)
+    total = tl.zeros((M,), tl.float32)
+    sums = tl.zeros((M, D), tl.float32)
+    for at in range(0, n, N):
+        column = at + tl.arange(0, N)
+        key = tl.load(k + head + d[:, None] + column[None, :] * D)
+        score = tl.dot(query, key)
+        next = tl.maximum(most, tl.max(score, 1))
+        weight, before = tl.exp(score - next[:, None]), tl.exp(most - next)
+        value = tl.load(v + head + column[:, None] * D + d[None, :])
+        total, most = total * before + tl.sum(weight, 1), next
+        sums = sums * before[:, None] + tl.dot(weight.to(tl.float16), value)
+    if WHAT == POST:
+        ht.post(context, 704, tl.program_id(0), tl.program_id(1), mask=(tl.program_id(0) == 0) & (tl.program_id(1) == 0))
+    if WHAT == CHECK:
+        ht.check(context, total > 0, "weights add up")
+    if WHAT == ASSERT:
+        tl.device_assert(total > 0, "weights add up")
+    tl.store(out + head + row[:, None] * D + d[None, :], (sums / total[:, None]).to(tl.float16))
+
+
+def rates(device: hostcall.Device) -> None:
+    @device.service(number=700)
+    def single(x: hostcall.u64) -> hostcall.u64:
+        return x + 1
+
+    sizes: list[int] = []
+
+    @device.service(number=701, batch={"x": hostcall.u64}, result=hostcall.u64)
+    def batch(calls: np.ndarray[Any, Any]) -> Any:
+        sizes.append(len(calls))
+        return calls["x"] + 1
+
+    @device.on_post(number=702, batch={"x": hostcall.u64})
+    def posted(posts: np.ndarray[Any, Any]) -> None:
+        sizes.append(len(posts))
+
+    code, context = hostcall.cupy.module(SOURCE), device.context("rates")
+    for kernel, method, name, grids in [
+        ("calls", 700, "single calls", [(1, 1), (1, 32), (132, 32)]),
+        ("calls", 701, "calls in batches", [(1, 32), (132, 32), (132, 256), (528, 256)]),
+        ("posts", 702, "posts in batches", [(1, 32), (132, 32), (132, 256)]),
+    ]:
+        for blocks, threads in grids:
+            rounds, took = 4, 0.0
+            while took < 0.5:
+                rounds *= 4
+                sizes.clear()
+                began = time.perf_counter()
+                code.get_function(kernel)((blocks,), (threads,), (np.uint64(int(context)), np.uint64(method), np.uint32(rounds)))
+                cupy.cuda.get_current_stream().synchronize()
+                context.flush()
+                took = time.perf_counter() - began
+            each = f", {np.mean(sizes):.0f} at once" if sizes else ""
+            print(f"{name:17} {blocks:3} × {threads:3} lanes: {blocks * threads * rounds / took:12,.0f} /s{each}", flush=True)
+
+
+def weights(device: hostcall.Device) -> None:
+    @device.on_post(number=704, batch={"x": hostcall.u32, "y": hostcall.u32})
+    def placed(posts: np.ndarray[Any, Any]) -> None: ...
+
+    context = int(device.context("weights"))
+    n = 4096
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.float16) for _ in range(2))
+    c = torch.empty(n, n, device="cuda")
+    heads, length, wide = 64, 4096, 64
+    q, k, v = (torch.randn(heads, length, wide, device="cuda", dtype=torch.float16) * 0.1 for _ in range(3))
+    out = torch.empty_like(q)
+
+    def product(what: int) -> Any:
+        grid = (n // 128, n // 128)
+        return matmul[grid](a, b, c, context, n, WHAT=what, M=128, N=128, K=64, num_warps=8, debug=what == ASSERT.value)
+
+    def attend(what: int) -> Any:
+        grid = (length // 64, heads)
+        return attention[grid](q, k, v, out, context, length, WHAT=what, M=64, N=64, D=wide, debug=what == ASSERT.value)
+
+    for name, run in (("matrix product", product), ("attention", attend)):
+        names = {PLAIN: "nothing", AGAIN: "nothing, again", CHECK: "a check", POST: "a post", ASSERT: "Triton's own assertion"}
+        made = {what: run(what.value) for what in names}
+        times: dict[Any, list[float]] = {what: [] for what in names}
+        for _ in range(20):
+            for what in names:
+                times[what].append(triton.testing.do_bench(lambda: run(what.value), warmup=5, rep=30, return_mode="median"))
+        plain = float(np.median(times[PLAIN]))
+        for what, called in names.items():
+            us = 1000 * float(np.median(times[what]))
+            registers = f"{made[what].n_regs} registers, {made[what].n_spills} spilled"
+            print(f"{name} with {called}: {us:.1f} us, {us / plain / 1000:.4f} of plain, {registers}", flush=True)
+
+
+def main() -> None:
+    with hostcall.Device.from_torch() as device:
+        rates(device)
+        weights(device)
+
+
+if __name__ == "__main__":
+    main()

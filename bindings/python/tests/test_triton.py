@@ -1,0 +1,112 @@
+"""Kernels in Triton, compiled by itself for AMD's GPUs and run on the one in software."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hostcall
+
+if sys.platform != "linux":
+    pytest.skip("Triton needs Linux", allow_module_level=True)
+triton: Any = pytest.importorskip("triton")
+
+import triton_kernels as kernels  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+TYPES = {"x": "*fp32", "out": "*fp32", "context": "i64", "n": "i32"}
+
+
+class Compiled:
+    """A kernel of Triton's for gfx942."""
+
+    def __init__(self, folder: Path, kernel: Any, **constants: Any) -> None:
+        signature = {name: TYPES.get(name, "constexpr") for name in kernel.arg_names}
+        source = ASTSource(kernel, signature, constexprs=constants)
+        self.made = triton.compile(source, target=GPUTarget("hip", "gfx942", 64), options={"num_warps": 4})
+        self.path = folder / f"{kernel.__name__}.co"
+        self.path.write_bytes(self.made.asm["hsaco"])
+
+    def run(self, device: hostcall.Device, programs: int, *arguments: Any) -> None:
+        metadata = self.made.metadata
+        # Two more are Triton's own memory, of which these kernels use none.
+        code, nothing = device.load(self.path), np.uint64(0)
+        code.launch(metadata.name, programs, 256, *arguments, nothing, nothing, shared=metadata.shared).wait(timeout=60)
+
+
+def test_blocks_call_post_check_and_print(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    posts: list[int] = []
+    asked: list[int] = []
+    with hostcall.Device("gfx942", timeout=60) as device:
+
+        @device.service(number=700)
+        def factor(place: hostcall.i32, value: hostcall.f32) -> hostcall.f32:
+            if place == 7:
+                raise KeyError(place)
+            return 2 * value + place
+
+        @device.service(number=701)
+        def start(program: hostcall.i64) -> hostcall.i32:
+            asked.append(program)
+            return -100 * program
+
+        @device.on_post(number=702)
+        def note(program: hostcall.u32, n: hostcall.u32) -> None:
+            posts.append(1000 * program + n)
+
+        context = device.context("triton")
+        x, out = (device.buffer(600, "f4") for _ in range(2))
+        np.asarray(x)[:] = np.arange(600) / 4
+        np.asarray(x)[[5, 300]] = np.nan
+        kernel = Compiled(tmp_path, kernels.everything, BLOCK=256)
+        kernel.run(device, 3, x, out, context, np.int32(600))
+        with pytest.raises(KeyError) as raised:
+            context.flush()
+        notes = "\n".join(getattr(raised.value, "__notes__", []))
+        assert "x is a number" in notes and "triton_kernels.py:" in notes and "1 more" in notes
+        expected = 2 * np.asarray(x) + np.arange(600) - np.repeat([0, 100, 200], 256)[:600]
+        expected[7] = -1
+        np.testing.assert_array_equal(np.asarray(out), expected)
+        # What a program does once, it does once.
+        assert sorted(asked) == [0, 1, 2] and sorted(posts) == [600, 1600, 2600]
+        device.synchronize()
+    lines = sorted(line for line in capfd.readouterr().out.splitlines() if line.startswith("program"))
+    assert lines == [f"program {program} of 600: {program * 0.5:.2f}" for program in range(3)]
+
+
+def test_a_later_process_knows_the_texts(tmp_path: Path) -> None:
+    """It runs compiled kernels, which have the numbers alone."""
+    kernel = Compiled(tmp_path, kernels.checks_all, BLOCK=256)
+    program = """
+import json, sys, numpy as np, hostcall, hostcall.triton
+with hostcall.Device("gfx942", timeout=60) as device:
+    context, x = device.context("later"), device.buffer(256, "f4")
+    np.asarray(x)[9] = -1
+    nothing = np.uint64(0)
+    device.load(sys.argv[1]).launch(sys.argv[2], 1, 256, x, context, np.int32(256), nothing, nothing).wait(timeout=60)
+    try:
+        context.flush()
+    except hostcall.KernelPanic as panic:
+        print(json.dumps([panic.message, panic.file, panic.thread]))
+"""
+    command = [sys.executable, "-c", program, str(kernel.path), kernel.made.metadata.name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    message, file, thread = json.loads(done.stdout)
+    assert message == "`x is positive` does not hold" and Path(file).name == "triton_kernels.py" and thread == [9, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "kernel, sentence",
+    [("too_many", "a post has up to 4 values, not 5"), ("wrong_text", "out of range"), ("printed_too_many", "a line has up to 3 values")],
+)
+def test_what_cannot_be_is_told_where_it_is_compiled(tmp_path: Path, kernel: str, sentence: str) -> None:
+    with pytest.raises(triton.CompilationError) as raised:
+        Compiled(tmp_path, getattr(kernels, kernel), BLOCK=256)
+    assert sentence in str(raised.value)

@@ -1,0 +1,42 @@
+"""Kernels of test_triton.py."""
+# pyright: basic
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+import hostcall.triton as ht
+
+
+@triton.jit
+def everything(x, out, context, n, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    i = program * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < n)
+    ht.check(context, value == value, "x is a number", mask=i < n)
+    ht.post(context, 702, program, n)
+    ht.print(context, "program {} of {}: {:.2f}", program, n, program * 0.5)
+    start = ht.call(context, 701, program, result=tl.int32)
+    factor = ht.call(context, 700, i, value, mask=i < n, otherwise=-1.0, result=tl.float32)
+    tl.store(out + i, tl.where(i == 7, factor, factor + start), mask=i < n)
+
+
+@triton.jit
+def checks_all(x, context, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    ht.check(context, tl.load(x + i) >= 0, "x is positive", mask=i < n)
+
+
+@triton.jit
+def too_many(x, context, n, BLOCK: tl.constexpr):
+    ht.post(context, 702, 1, 2, 3, 4, 5)
+
+
+@triton.jit
+def wrong_text(x, context, n, BLOCK: tl.constexpr):
+    ht.print(context, "{} and {}", n)
+
+
+@triton.jit
+def printed_too_many(x, context, n, BLOCK: tl.constexpr):
+    ht.print(context, "{}{}{}{}", n, n, n, n)
