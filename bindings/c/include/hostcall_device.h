@@ -821,10 +821,25 @@ struct hostcall_scope {
 #define HOSTCALL_POLLS_A_LOOK_ 256u
 
 /*
+ * Clock cycles of NVIDIA's between what a lane has asked and the earliest answer, which it lets pass: a look takes 1.2 us, and
+ * one that comes too early delays the next. A lane alone, what it takes besides if the host has to learn whose the slot is,
+ * with bytes, and each pair of the lanes of a wave. They are those of Rust's kernels, which count from some 100 cycles later on.
+ */
+#ifndef HOSTCALL_CYCLES_ALONE_
+#define HOSTCALL_CYCLES_ALONE_ 850u
+#endif
+#ifndef HOSTCALL_CYCLES_OF_OWNER_
+#define HOSTCALL_CYCLES_OF_OWNER_ 200u
+#endif
+#define HOSTCALL_CYCLES_WITH_BYTES_ 1700u
+#define HOSTCALL_CYCLES_A_PAIR_ 300u
+
+/*
  * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder.
  * hostcall_load32_, hostcall_store32_: the state beside it, which no cache keeps. hostcall_fixed_, hostcall_fixed64_: what never
  * changes; volatile, since compilers load it before they know that there is a slot otherwise. hostcall_load_pair_,
- * hostcall_send_pair_: two words of the host's, each valid by itself.
+ * hostcall_send_pair_: two words of the host's, each valid by itself. hostcall_cycles_: the clock of hostcall_pass_, which does
+ * nothing where a look at the host's memory costs nothing.
  */
 #if defined(__NVPTX__) || defined(__CUDA_ARCH__)
 HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
@@ -857,6 +872,18 @@ HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
     unsigned long long word;
     HOSTCALL_ASM_ volatile("ld.global.nc.u64 %0, [%1];" : "=l"(word) : "l"(at));
     return word;
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_cycles_(void) {
+    uint32_t cycles;
+    HOSTCALL_ASM_ volatile("mov.u32 %0, %%clock;" : "=r"(cycles) : : "memory");
+    return cycles;
+}
+
+/* Lets the time pass until so many cycles of the clock are over since `begin`. */
+HOSTCALL_FUNCTION void hostcall_pass_(uint32_t begin, uint32_t cycles) {
+    while (hostcall_cycles_() - begin < cycles) {
+    }
 }
 
 HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
@@ -1083,6 +1110,14 @@ HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
 #endif
 
 #if !defined(__NVPTX__) && !defined(__CUDA_ARCH__)
+HOSTCALL_FUNCTION uint32_t hostcall_cycles_(void) {
+    return 0;
+}
+
+HOSTCALL_FUNCTION void hostcall_pass_(uint32_t begin, uint32_t cycles) {
+    (void)begin, (void)cycles;
+}
+
 HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
     *first = hostcall_load_(at);
     *second = hostcall_load_(at + 8);
@@ -1395,7 +1430,11 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
     const struct hostcall_spread_ reply = hostcall_spread_of_(1, count, reply_pairs, scope->wave_lanes);
     const uint32_t plane = is_alone ? 0 : hostcall_slot_(scope, HOSTCALL_PLANE_);
     uint64_t words[HOSTCALL_MOST_PAIRS][2];
-    uint32_t reply_laps = 0;
+    uint32_t reply_laps = 0, cycles = is_alone ? HOSTCALL_CYCLES_ALONE_ : HOSTCALL_CYCLES_A_PAIR_ * request_pairs;
+    if (is_alone && kind != 0)
+        cycles = HOSTCALL_CYCLES_WITH_BYTES_;
+    if (!(scope->state & HOSTCALL_STATE_OWNED_))
+        cycles += HOSTCALL_CYCLES_OF_OWNER_;
     HOSTCALL_UNROLL_
     for (uint32_t pair = 0; pair < reply_pairs; pair++)
         reply_laps |= hostcall_next_lap_(scope, 1, &reply, pair, rank) << pair;
@@ -1434,6 +1473,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
                                 hostcall_with_lap_(second, of_pair));
         }
     }
+    const uint32_t asked = hostcall_cycles_();
     /* All have stored what they ask before one waits, and have their laps before these are flipped. */
     if (!is_alone)
         hostcall_meet_all_(lanes);
@@ -1444,6 +1484,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
     const uint64_t at = hostcall_word_at_(scope, scope->reply + 2 * rank);
     const uint32_t step = reply.is_dense ? 2 * reply.apart : plane;
     uint32_t polls = 0, has_come, is_over = 0;
+    hostcall_pass_(asked, cycles);
     do {
         has_come = 1;
         HOSTCALL_UNROLL_
