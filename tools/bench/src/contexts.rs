@@ -155,6 +155,7 @@ pub fn contexts(options: &Options) -> Result<Vec<Row>> {
     rate(("context_calls_per_s", "calls/s"), &nulls, Slot::Held, waves(1056), 5_000)?;
     rate(("context_calls_per_s_4224", "calls/s"), &nulls, Slot::Held, waves(4224), 2_000)?;
     rate(("context_calls_claimed_per_s", "calls/s"), &nulls, Slot::Claimed, waves(1056), 2_000)?;
+    rate(("context_calls_claimed_per_s_4224", "calls/s"), &nulls, Slot::Claimed, waves(4224), 1_000)?;
     let whole = (Grid::new(264, wave * 4), 1056);
     rate(("context_wide_calls_per_s", "calls/s"), &wide, Slot::Held, whole, 500)?;
     rate(("context_wide_calls_claimed_per_s", "calls/s"), &wide, Slot::Claimed, whole, 500)?;
@@ -163,6 +164,8 @@ pub fn contexts(options: &Options) -> Result<Vec<Row>> {
         ("context_posts_per_s_1_lane", Slot::Held, 1, 1, 500_000),
         ("context_posts_per_s_1_wave", Slot::Held, 1, wave, 200_000),
         ("context_posts_claimed_per_s", Slot::Claimed, 132, wave, 5_000),
+        ("context_posts_claimed_per_s_1_lane", Slot::Claimed, 1, 1, 50_000),
+        ("context_posts_claimed_per_s_1_wave", Slot::Claimed, 1, wave, 50_000),
     ] {
         let (grid, all) = (Grid::new(workgroups, lanes), workgroups * lanes);
         let before = bed.events.load(Ordering::Relaxed);
