@@ -147,7 +147,7 @@ struct hostcall_raw_writer {
 #if defined(__CUDACC__) && !defined(__clang__)
 HOSTCALL_FUNCTION uint32_t hostcall_popc_(uint64_t mask) {
 #if defined(__CUDA_ARCH__)
-    return (uint32_t)__popcll(mask);
+    return (uint32_t)__popc((uint32_t)mask);
 #else
     return (uint32_t)__builtin_popcountll(mask);
 #endif
@@ -741,20 +741,29 @@ enum hostcall_call_status {
     HOSTCALL_CALL_OTHER_VERSION = 255 /* Its host has another version than this header. */
 };
 
+#if (defined(__CUDACC__) || defined(__CUDA__) || defined(__NVPTX__)) && !defined(__HIP__)
+typedef uint32_t hostcall_mask_;
+#else
+typedef uint64_t hostcall_mask_;
+#endif
+
 /* A slot that lanes hold, the same in each of them. It begins as HOSTCALL_SCOPE. */
 struct hostcall_scope {
     uint64_t context;
     uint64_t home;       /* Address of the slot's words in memory of the device; 0 without a slot. */
     uint64_t region;     /* Address of the channel. */
     uint64_t kept;       /* What the next holder takes over. */
-    uint64_t lanes;      /* Who holds it. */
+    uint64_t ring;       /* Address of the slot's ring, and its entries below: known once something was posted. */
+    hostcall_mask_ lanes; /* Who holds it. */
     uint32_t launch;
+    uint32_t lane;       /* The calling lane's place in its wave. */
     uint32_t wave_lanes; /* Lanes of a wave. */
     uint32_t tail;       /* Low bits of the ring entries that the host had taken, as far as is known. */
     uint32_t state;      /* HOSTCALL_STATE_. */
     uint32_t period;     /* In which posts were announced last. */
     uint32_t doorbell;   /* Places of the slot's doorbell and of its replies. */
     uint32_t reply;
+    uint32_t ring_entries;
 };
 
 #ifdef __cplusplus
@@ -821,10 +830,25 @@ struct hostcall_scope {
 #define HOSTCALL_POLLS_A_LOOK_ 256u
 
 /*
+ * Clock cycles of NVIDIA's between what a lane has asked and the earliest answer, which it lets pass: a look takes 1.2 us, and
+ * one that comes too early delays the next. A lane alone, what it takes besides if the host has to learn whose the slot is,
+ * with bytes, and each pair of the lanes of a wave. They are those of Rust's kernels, which count from some 100 cycles later on.
+ */
+#ifndef HOSTCALL_CYCLES_ALONE_
+#define HOSTCALL_CYCLES_ALONE_ 850u
+#endif
+#ifndef HOSTCALL_CYCLES_OF_OWNER_
+#define HOSTCALL_CYCLES_OF_OWNER_ 200u
+#endif
+#define HOSTCALL_CYCLES_WITH_BYTES_ 1700u
+#define HOSTCALL_CYCLES_A_PAIR_ 300u
+
+/*
  * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder.
  * hostcall_load32_, hostcall_store32_: the state beside it, which no cache keeps. hostcall_fixed_, hostcall_fixed64_: what never
  * changes; volatile, since compilers load it before they know that there is a slot otherwise. hostcall_load_pair_,
- * hostcall_send_pair_: two words of the host's, each valid by itself.
+ * hostcall_send_pair_: two words of the host's, each valid by itself. hostcall_cycles_: the clock of hostcall_pass_, which does
+ * nothing where a look at the host's memory costs nothing.
  */
 #if defined(__NVPTX__) || defined(__CUDA_ARCH__)
 HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
@@ -857,6 +881,18 @@ HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
     unsigned long long word;
     HOSTCALL_ASM_ volatile("ld.global.nc.u64 %0, [%1];" : "=l"(word) : "l"(at));
     return word;
+}
+
+HOSTCALL_FUNCTION uint32_t hostcall_cycles_(void) {
+    uint32_t cycles;
+    HOSTCALL_ASM_ volatile("mov.u32 %0, %%clock;" : "=r"(cycles) : : "memory");
+    return cycles;
+}
+
+/* Lets the time pass until so many cycles of the clock are over since `begin`. */
+HOSTCALL_FUNCTION void hostcall_pass_(uint32_t begin, uint32_t cycles) {
+    while (hostcall_cycles_() - begin < cycles) {
+    }
 }
 
 HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
@@ -926,6 +962,17 @@ HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
     return __nvvm_vote_all_sync(0xffffffff, is_so != 0);
 #else
     return __all_sync(0xffffffffu, is_so);
+#endif
+}
+
+/* Whether it is so for all of these lanes, and they have the same value. */
+HOSTCALL_FUNCTION int hostcall_all_have_(uint64_t lanes, int is_so, uint32_t value) {
+    if (lanes != HOSTCALL_WHOLE_)
+        return is_so;
+#if defined(__NVPTX__)
+    return __nvvm_vote_all_sync(0xffffffff, (HOSTCALL_OF_FIRST_(value) == value) & (is_so != 0));
+#else
+    return __all_sync(0xffffffffu, (__shfl_sync(0xffffffffu, value, 0) == value) & (is_so != 0));
 #endif
 }
 
@@ -1014,6 +1061,10 @@ HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
     return (__builtin_amdgcn_ballot_w64(!is_so) & lanes) == 0;
 }
 
+HOSTCALL_FUNCTION int hostcall_all_have_(uint64_t lanes, int is_so, uint32_t value) {
+    return hostcall_all_(lanes, is_so && value == (uint32_t)hostcall_of_lane_(lanes, value, (uint32_t)__builtin_ctzll(lanes)));
+}
+
 HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
     hostcall_meet_(lanes);
 }
@@ -1074,6 +1125,11 @@ HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
     return is_so;
 }
 
+HOSTCALL_FUNCTION int hostcall_all_have_(uint64_t lanes, int is_so, uint32_t value) {
+    (void)lanes, (void)value;
+    return is_so;
+}
+
 HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
     (void)lanes;
 }
@@ -1083,6 +1139,14 @@ HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
 #endif
 
 #if !defined(__NVPTX__) && !defined(__CUDA_ARCH__)
+HOSTCALL_FUNCTION uint32_t hostcall_cycles_(void) {
+    return 0;
+}
+
+HOSTCALL_FUNCTION void hostcall_pass_(uint32_t begin, uint32_t cycles) {
+    (void)begin, (void)cycles;
+}
+
 HOSTCALL_FUNCTION void hostcall_load_pair_(uint64_t at, uint64_t *first, uint64_t *second) {
     *first = hostcall_load_(at);
     *second = hostcall_load_(at + 8);
@@ -1092,6 +1156,20 @@ HOSTCALL_FUNCTION void hostcall_send_pair_(uint64_t at, uint64_t first, uint64_t
     hostcall_store_(at, first);
     hostcall_store_(at + 8, second);
 }
+#endif
+
+/*
+ * Whether lanes that call together are one lane, how many they are, and the rank of one of them, which is the calling one. What
+ * a constant `is_alone` says, compilers need not work out.
+ */
+#if defined(__NVPTX__) || defined(__CUDA_ARCH__)
+#define HOSTCALL_IS_ALONE_(lanes) ((lanes) != HOSTCALL_WHOLE_)
+#define HOSTCALL_COUNT_OF_(is_alone, lanes) ((is_alone) || HOSTCALL_IS_ALONE_(lanes) ? 1u : 32u)
+#define HOSTCALL_RANK_IN_(is_alone, lanes, lane) ((is_alone) || HOSTCALL_IS_ALONE_(lanes) ? 0u : (lane))
+#else
+#define HOSTCALL_IS_ALONE_(lanes) (((lanes) & ((lanes) - 1)) == 0)
+#define HOSTCALL_COUNT_OF_(is_alone, lanes) ((is_alone) ? 1u : hostcall_ones_(lanes))
+#define HOSTCALL_RANK_IN_(is_alone, lanes, lane) ((void)(lane), (is_alone) ? 0u : hostcall_rank_(lanes))
 #endif
 
 /* The first of these lanes. */
@@ -1280,10 +1358,13 @@ HOSTCALL_FUNCTION uint64_t hostcall_claim_(struct hostcall_scope *scope, uint64_
     uint64_t kept = HOSTCALL_KEPT_HELD, home = 0;
     scope->context = context;
     scope->region = hostcall_fixed64_(context + HOSTCALL_CONTEXT_REGION_BYTE);
+    scope->lane = hostcall_lane_();
     scope->wave_lanes = (uint32_t)(sizes >> 32);
-    scope->lanes = lanes;
+    scope->lanes = (hostcall_mask_)lanes;
     scope->state = 0;
     scope->period = 0;
+    scope->ring_entries = 0;
+    scope->ring = 0;
     scope->launch = hostcall_load32_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE);
     if (rank == 0) {
         uint32_t slots = (uint32_t)sizes, slot = hostcall_place_(), polls = 0;
@@ -1336,10 +1417,10 @@ HOSTCALL_FUNCTION uint64_t hostcall_owner_(const struct hostcall_scope *scope, u
     return scope->launch | (uint64_t)(hostcall_wave_(&none) & 127) << 50;
 }
 
-/* Announces posts. For the first lane. */
-HOSTCALL_FUNCTION void hostcall_announce_(const struct hostcall_scope *scope) {
+/* Announces posts before this position in the ring. For the first lane. */
+HOSTCALL_FUNCTION void hostcall_announce_(const struct hostcall_scope *scope, uint32_t position) {
     uint32_t bell = hostcall_slot_(scope, HOSTCALL_POST_BELL_);
-    hostcall_store_(hostcall_word_at_(scope, bell), (uint32_t)scope->kept);
+    hostcall_store_(hostcall_word_at_(scope, bell), position);
 }
 
 /* Gives the slot back. All that the holders have asked for is answered; the first of them does it. */
@@ -1351,7 +1432,7 @@ HOSTCALL_FUNCTION void hostcall_release_slot_(struct hostcall_scope *scope) {
         quarters = 1u + (used > quarter) + (used > 2 * quarter);
     }
     if (scope->state & HOSTCALL_STATE_UNANNOUNCED_)
-        hostcall_announce_(scope);
+        hostcall_announce_(scope, (uint32_t)scope->kept);
     if (scope->state & HOSTCALL_STATE_APART_)
         hostcall_pack_(scope);
     if (used > 3 * quarter && !(scope->state & HOSTCALL_STATE_APART_)) {
@@ -1371,14 +1452,6 @@ HOSTCALL_FUNCTION void hostcall_release_slot_(struct hostcall_scope *scope) {
     hostcall_and_(scope->home, kept);
 }
 
-/* What lanes that are one lane, or several, know without being told: compilers leave out what else they would work out. */
-#define HOSTCALL_COUNT_OF_(is_alone, lanes) ((is_alone) ? 1u : hostcall_ones_(lanes))
-#define HOSTCALL_RANK_IN_(is_alone, lanes) ((is_alone) ? 0u : hostcall_rank_(lanes))
-
-HOSTCALL_FUNCTION int hostcall_is_alone_(uint64_t lanes) {
-    return (lanes & (lanes - 1)) == 0;
-}
-
 /*
  * Sends a packet of the lanes that hold the slot, and waits for its reply. `kind`: bits of the doorbell besides. The words of
  * each lane's request and reply are in registers if their numbers are constants. `is_alone`, a constant: they are one lane.
@@ -1387,7 +1460,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
                                                  const uint64_t *arguments, uint32_t argument_words, uint64_t *results,
                                                  uint32_t result_words, uint32_t timeout_us) {
     const uint64_t lanes = scope->lanes;
-    const uint32_t rank = HOSTCALL_RANK_IN_(is_alone, lanes), count = HOSTCALL_COUNT_OF_(is_alone, lanes), lane = hostcall_lane_();
+    const uint32_t lane = hostcall_lane_(), rank = HOSTCALL_RANK_IN_(is_alone, lanes, lane), count = HOSTCALL_COUNT_OF_(is_alone, lanes);
     const uint32_t after_posts = scope->state & HOSTCALL_STATE_UNTOLD_ ? 1 : 0;
     const uint32_t has_lines = argument_words > 0 || count > 1 || after_posts || timeout_us > 0;
     const uint32_t request_pairs = has_lines ? argument_words / 2 + 1 : 0, reply_pairs = result_words / 2 + 1;
@@ -1395,7 +1468,11 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
     const struct hostcall_spread_ reply = hostcall_spread_of_(1, count, reply_pairs, scope->wave_lanes);
     const uint32_t plane = is_alone ? 0 : hostcall_slot_(scope, HOSTCALL_PLANE_);
     uint64_t words[HOSTCALL_MOST_PAIRS][2];
-    uint32_t reply_laps = 0;
+    uint32_t reply_laps = 0, cycles = is_alone ? HOSTCALL_CYCLES_ALONE_ : HOSTCALL_CYCLES_A_PAIR_ * request_pairs;
+    if (is_alone && kind != 0)
+        cycles = HOSTCALL_CYCLES_WITH_BYTES_;
+    if (!(scope->state & HOSTCALL_STATE_OWNED_))
+        cycles += HOSTCALL_CYCLES_OF_OWNER_;
     HOSTCALL_UNROLL_
     for (uint32_t pair = 0; pair < reply_pairs; pair++)
         reply_laps |= hostcall_next_lap_(scope, 1, &reply, pair, rank) << pair;
@@ -1434,6 +1511,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
                                 hostcall_with_lap_(second, of_pair));
         }
     }
+    const uint32_t asked = hostcall_cycles_();
     /* All have stored what they ask before one waits, and have their laps before these are flipped. */
     if (!is_alone)
         hostcall_meet_all_(lanes);
@@ -1444,6 +1522,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
     const uint64_t at = hostcall_word_at_(scope, scope->reply + 2 * rank);
     const uint32_t step = reply.is_dense ? 2 * reply.apart : plane;
     uint32_t polls = 0, has_come, is_over = 0;
+    hostcall_pass_(asked, cycles);
     do {
         has_come = 1;
         HOSTCALL_UNROLL_
@@ -1474,27 +1553,39 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_of_(struct hostcall_scope *scope, c
 HOSTCALL_FUNCTION uint64_t hostcall_exchange_words_(struct hostcall_scope *scope, uint64_t method, uint64_t kind,
                                                     const uint64_t *arguments, uint32_t argument_words, uint64_t *results,
                                                     uint32_t result_words, uint32_t timeout_us) {
-    if (hostcall_is_alone_(scope->lanes))
+    if (HOSTCALL_IS_ALONE_(scope->lanes))
         return hostcall_exchange_of_(scope, 1, method, kind, arguments, argument_words, results, result_words, timeout_us);
     return hostcall_exchange_of_(scope, 0, method, kind, arguments, argument_words, results, result_words, timeout_us);
 }
 
-/* Posts words of the lanes that hold the slot. Returns whether they are in the ring. `is_alone` as above. */
-HOSTCALL_FUNCTION int hostcall_put_posts_of_(struct hostcall_scope *scope, const int is_alone, uint64_t method,
-                                             const uint64_t *words, uint32_t count_of_words) {
+/* Counts ring entries as reserved: the low half of the word. */
+HOSTCALL_FUNCTION void hostcall_reserve_(struct hostcall_scope *scope, uint32_t entries) {
+    scope->kept = (scope->kept & ~UINT64_C(0xffffffff)) | (uint32_t)((uint32_t)scope->kept + entries);
+}
+
+/*
+ * What posts need now and then: the slot's ring and an entry that says whose they are, the first time; room for `needed` entries;
+ * and that the host is told of them in this period, before they lie there, as it may be. Returns whether they can be made.
+ */
+HOSTCALL_FUNCTION int hostcall_prepare_posts_(struct hostcall_scope *scope, const int is_alone, uint32_t needed, uint32_t period) {
     const uint64_t lanes = scope->lanes;
-    const uint32_t rank = HOSTCALL_RANK_IN_(is_alone, lanes), count = HOSTCALL_COUNT_OF_(is_alone, lanes), lane = hostcall_lane_();
-    const uint32_t entries = 1 + count_of_words / 2, ring = hostcall_slot_(scope, HOSTCALL_RING_ENTRIES_);
-    const uint32_t owner = scope->state & HOSTCALL_STATE_POSTED_ ? 0 : 1, needed = owner + entries * count;
-    const uint64_t base = hostcall_word_at_(scope, hostcall_slot_(scope, HOSTCALL_RING_));
-    uint32_t position = (uint32_t)scope->kept, tail = scope->tail;
+    const uint32_t rank = HOSTCALL_RANK_IN_(is_alone, lanes, scope->lane), position = (uint32_t)scope->kept;
+    const int is_first = !(scope->state & HOSTCALL_STATE_POSTED_);
+    uint32_t tail = scope->tail;
+    if (is_first) {
+        const uint64_t places = hostcall_fixed64_(scope->home + HOSTCALL_HOME_PLACES_BYTE + 4 * HOSTCALL_RING_);
+        scope->ring = hostcall_word_at_(scope, (uint32_t)places);
+        scope->ring_entries = (uint32_t)(places >> 32);
+        needed++;
+    }
+    const uint32_t ring = scope->ring_entries;
     if (ring - (position - tail) < needed) {
         if (rank == 0) {
             const uint64_t at = hostcall_word_at_(scope, hostcall_slot_(scope, HOSTCALL_RING_TAIL_));
             uint32_t polls = 0, is_over = 0;
             /* Who waits for the host has told it of all that there is. */
             if (scope->state & HOSTCALL_STATE_UNANNOUNCED_)
-                hostcall_announce_(scope);
+                hostcall_announce_(scope, (uint32_t)scope->kept);
             hostcall_wake_(scope->context, scope->region);
             while (tail = (uint32_t)hostcall_load_(at), ring - (position - tail) < needed && !is_over) {
                 if (++polls % HOSTCALL_POLLS_A_LOOK_ == 0) {
@@ -1511,52 +1602,70 @@ HOSTCALL_FUNCTION int hostcall_put_posts_of_(struct hostcall_scope *scope, const
         if (ring - (position - tail) < needed)
             return 0;
     }
-    if (owner && rank == 0) {
-        uint64_t second, first = hostcall_owner_(scope, &second);
-        uint32_t lap = (position & ring) == 0;
-        hostcall_send_pair_(base + 16 * (uint64_t)(position & (ring - 1)), hostcall_with_lap_(first, lap),
-                            hostcall_with_lap_(second | UINT64_C(1) << 54, lap));
-        hostcall_hint_(scope, position << 1 | 1);
+    if (is_first) {
+        if (rank == 0) {
+            uint64_t second, first = hostcall_owner_(scope, &second);
+            uint32_t lap = (position & ring) == 0;
+            hostcall_send_pair_(scope->ring + 16 * (uint64_t)(position & (ring - 1)),
+                                hostcall_with_lap_(first, lap), hostcall_with_lap_(second | UINT64_C(1) << 54, lap));
+            hostcall_hint_(scope, position << 1 | 1);
+        }
+        hostcall_reserve_(scope, 1);
+        scope->state |= HOSTCALL_STATE_POSTED_ | HOSTCALL_STATE_UNSETTLED_;
     }
+    if (period != scope->period) {
+        scope->period = period;
+        if (rank == 0)
+            hostcall_announce_(scope, position + needed);
+    }
+    return 1;
+}
+
+/* Ring entries of a post. */
+HOSTCALL_FUNCTION uint32_t hostcall_entries_(uint32_t count_of_words) {
+    return 1 + count_of_words / 2;
+}
+
+/* Whether posts of so many entries need nothing of what hostcall_prepare_posts_ does, which is one branch of each post. */
+HOSTCALL_FUNCTION int hostcall_may_post_(const struct hostcall_scope *scope, uint32_t needed, uint32_t period) {
+    return ((scope->state & (HOSTCALL_STATE_POSTED_ | HOSTCALL_STATE_LOST_)) == HOSTCALL_STATE_POSTED_) & (period == scope->period) &
+           (scope->ring_entries + scope->tail - (uint32_t)scope->kept >= needed);
+}
+
+/* Writes the posts of the lanes that hold the slot, which may. */
+HOSTCALL_FUNCTION void hostcall_write_posts_(struct hostcall_scope *scope, const int is_alone, uint64_t method, const uint64_t *words,
+                                             uint32_t count_of_words) {
+    const uint64_t lanes = scope->lanes;
+    const uint32_t lane = scope->lane, ring = scope->ring_entries, entries = hostcall_entries_(count_of_words);
+    const uint32_t first_at = (uint32_t)scope->kept + HOSTCALL_RANK_IN_(is_alone, lanes, lane) * entries;
     uint64_t head = (uint64_t)count_of_words << 55 | (method & 0xffff) << 38 | (uint64_t)lane << 32 | (method >> 16 & UINT64_C(0xffffffff));
     HOSTCALL_UNROLL_
     for (uint32_t i = 0; i < count_of_words; i++)
         head |= (words[i] >> 63) << (58 + i);
     HOSTCALL_UNROLL_
     for (uint32_t entry = 0; entry < entries; entry++) {
-        uint32_t at = position + owner + rank * entries + entry, lap = (at & ring) == 0;
+        const uint32_t at = first_at + entry;
+        const uint64_t lap = at & ring ? 0 : HOSTCALL_LAP;
         uint64_t first = entry > 0 ? words[2 * entry - 1] : count_of_words > 0 ? words[0] : 0;
         uint64_t second = entry == 0 ? head : 2 * entry < count_of_words ? words[2 * entry] : 0;
-        hostcall_send_pair_(base + 16 * (uint64_t)(at & (ring - 1)), hostcall_with_lap_(first, lap),
-                            hostcall_with_lap_(second, lap));
+        hostcall_send_pair_(scope->ring + 16 * (uint64_t)(at & (ring - 1)), (first & ~HOSTCALL_LAP) | lap,
+                            (second & ~HOSTCALL_LAP) | lap);
     }
-    /* The position is the low half of the word. */
-    scope->kept = (scope->kept & ~UINT64_C(0xffffffff)) | (uint32_t)(position + needed);
-    scope->state |= HOSTCALL_STATE_POSTED_ | HOSTCALL_STATE_UNTOLD_ | HOSTCALL_STATE_UNSETTLED_ | HOSTCALL_STATE_UNANNOUNCED_;
-    return 1;
+    hostcall_reserve_(scope, entries * HOSTCALL_COUNT_OF_(is_alone, lanes));
+    scope->state |= HOSTCALL_STATE_UNTOLD_ | HOSTCALL_STATE_UNANNOUNCED_;
 }
 
-HOSTCALL_FUNCTION int hostcall_put_posts_(struct hostcall_scope *scope, uint64_t method, const uint64_t *words,
+/*
+ * Posts words of the lanes that hold the slot, of which whoever gives it back tells the host. Returns whether they are in the
+ * ring. `is_alone`, a constant: they are known to be one lane.
+ */
+HOSTCALL_FUNCTION int hostcall_put_posts_(struct hostcall_scope *scope, const int is_alone, uint64_t method, const uint64_t *words,
                                           uint32_t count_of_words) {
-    if (hostcall_is_alone_(scope->lanes))
-        return hostcall_put_posts_of_(scope, 1, method, words, count_of_words);
-    return hostcall_put_posts_of_(scope, 0, method, words, count_of_words);
-}
-
-/* Announces the posts that were not, if some time has passed since others were. */
-HOSTCALL_FUNCTION void hostcall_announce_now_and_then_(struct hostcall_scope *scope) {
-#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
-    uint32_t period = (uint32_t)(hostcall_clock_ns_() >> HOSTCALL_POST_PERIOD_LOG2);
-    if (!hostcall_is_alone_(scope->lanes))
-        period = (uint32_t)hostcall_of_lane_(scope->lanes, period, hostcall_first_(scope->lanes));
-    if (++period == scope->period)
-        return;
-    scope->period = period;
-#endif
-    if (hostcall_rank_(scope->lanes) == 0)
-        hostcall_announce_(scope);
-    hostcall_wake_(scope->context, scope->region);
-    scope->state &= ~HOSTCALL_STATE_UNANNOUNCED_;
+    const uint32_t needed = hostcall_entries_(count_of_words) * HOSTCALL_COUNT_OF_(is_alone, (uint64_t)scope->lanes);
+    if (!hostcall_may_post_(scope, needed, scope->period) && !hostcall_prepare_posts_(scope, is_alone, needed, scope->period))
+        return 0;
+    hostcall_write_posts_(scope, is_alone, method, words, count_of_words);
+    return 1;
 }
 
 /*
@@ -1599,11 +1708,19 @@ HOSTCALL_FUNCTION int hostcall_post_words(uint64_t context, uint64_t method, con
             const uint32_t rank = hostcall_rank_(lanes);
             struct hostcall_scope scope;
             if (hostcall_claim_(&scope, context, lanes, rank) == HOSTCALL_CALL_OK) {
-                is_posted = hostcall_put_posts_(&scope, method, words, count_of_words);
+                /* The slot's word rounds up how much of the ring is in use, for each holder anew. So that it does not run over, one
+                 * lane asks how far the host is where it may be half of it: the answer comes while the posts are written. */
+                uint32_t tail = scope.tail;
+                if (rank == 0 && ((scope.state & HOSTCALL_STATE_APART_) || (scope.kept >> HOSTCALL_KEPT_QUARTERS & 2)))
+                    tail = (uint32_t)hostcall_load_(hostcall_word_at_(&scope, hostcall_slot_(&scope, HOSTCALL_RING_TAIL_)));
+                is_posted = hostcall_put_posts_(&scope, 0, method, words, count_of_words);
                 /* What all have stored comes before the word by which another gets the slot. */
                 hostcall_meet_all_(lanes);
-                if (rank == 0)
+                if (rank == 0) {
+                    if ((uint32_t)scope.kept - tail < (uint32_t)scope.kept - scope.tail)
+                        scope.tail = tail;
                     hostcall_release_slot_(&scope);
+                }
                 hostcall_wake_(scope.context, scope.region);
             }
         }
@@ -1644,7 +1761,7 @@ HOSTCALL_FUNCTION void hostcall_scope_end(struct hostcall_scope *scope) {
 HOSTCALL_FUNCTION int hostcall_is_held_(const struct hostcall_scope *scope, uint64_t method, uint32_t sizes) {
     if (scope->state & HOSTCALL_STATE_LOST_)
         return 0;
-    return hostcall_is_alone_(scope->lanes) || hostcall_next_(hostcall_lanes_(), scope->home, method, sizes) == scope->lanes;
+    return HOSTCALL_IS_ALONE_(scope->lanes) || hostcall_next_(hostcall_lanes_(), scope->home, method, sizes) == scope->lanes;
 }
 
 /* As hostcall_call_words. It comes after the posts of the scope. */
@@ -1656,16 +1773,50 @@ HOSTCALL_FUNCTION uint64_t hostcall_scope_call_words(struct hostcall_scope *scop
     return hostcall_exchange_words_(scope, method, 0, arguments, argument_words, results, result_words, timeout_us);
 }
 
+/* The time in which a scope's posts are announced once. Where nothing looks at their ring by itself, each is. */
+HOSTCALL_FUNCTION uint32_t hostcall_post_period_(const struct hostcall_scope *scope) {
+#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    (void)scope;
+    return (uint32_t)(hostcall_clock_ns_() >> HOSTCALL_POST_PERIOD_LOG2);
+#else
+    return scope->period + 1;
+#endif
+}
+
 /* As hostcall_post_words. Posts of a scope come in their order. */
 HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *words,
                                                 uint32_t count_of_words) {
-    if (!hostcall_is_held_(scope, method, count_of_words))
+    /* The clock first: it comes while the rest takes its time. */
+    const uint32_t period = hostcall_post_period_(scope), entries = hostcall_entries_(count_of_words);
+    const uint64_t lanes = scope->lanes;
+    const uint32_t needed = entries * HOSTCALL_COUNT_OF_(0, lanes);
+    int are_here = 1;
+    /* Most posts go one of two ways that are little more than their store: an instruction mostly waits for the one before. What
+     * they post to lanes say each for itself. */
+    if (HOSTCALL_IS_ALONE_(lanes)) {
+        if (hostcall_may_post_(scope, entries, period)) {
+            hostcall_write_posts_(scope, 1, method, words, count_of_words);
+            hostcall_wake_(scope->context, scope->region);
+            return 1;
+        }
+    } else if (hostcall_lanes_() == lanes) {
+        if (hostcall_all_have_(lanes, hostcall_may_post_(scope, needed, period), count_of_words)) {
+            hostcall_write_posts_(scope, 0, method, words, count_of_words);
+            /* What all have stored comes before the first lane gives the slot back. */
+            hostcall_meet_all_(lanes);
+            return 1;
+        }
+        are_here = hostcall_all_have_(lanes, 1, count_of_words);
+    } else {
+        are_here = 0;
+    }
+    if (!are_here || (scope->state & HOSTCALL_STATE_LOST_))
         return hostcall_post_words(scope->context, method, words, count_of_words);
-    if (!hostcall_put_posts_(scope, method, words, count_of_words))
+    if (!hostcall_prepare_posts_(scope, 0, needed, period))
         return 0;
-    hostcall_announce_now_and_then_(scope);
-    /* What all have stored comes before the first lane gives the slot back. */
-    hostcall_meet_all_(scope->lanes);
+    hostcall_write_posts_(scope, 0, method, words, count_of_words);
+    hostcall_wake_(scope->context, scope->region);
+    hostcall_meet_all_(lanes);
     return 1;
 }
 
@@ -1808,19 +1959,19 @@ HOSTCALL_FUNCTION uint64_t hostcall_call_bytes_of_(uint64_t lanes, uint64_t cont
     const uint64_t message = hostcall_words_end_(call) + hostcall_message_bytes_(call);
     const uint64_t reply = hostcall_reply_at_(call->result_words) + least;
     const uint64_t share = hostcall_share_(&scope, hostcall_ones_(lanes));
-    if (hostcall_is_alone_(lanes) || hostcall_all_(lanes, message <= share && reply <= share)) {
+    if (HOSTCALL_IS_ALONE_(lanes) || hostcall_all_(lanes, message <= share && reply <= share)) {
         status = hostcall_exchange_bytes_(&scope, method, call, timeout_us);
     } else {
         for (uint64_t left = lanes; left != 0; left &= left - 1) {
             const uint32_t of = hostcall_first_(left);
             if (lane == of && !(scope.state & HOSTCALL_STATE_LOST_)) {
-                scope.lanes = left & (0 - left);
+                scope.lanes = (hostcall_mask_)(left & (0 - left));
                 status = hostcall_exchange_bytes_(&scope, method, call, timeout_us);
             } else if (lane == of) {
                 status = HOSTCALL_CALL_CANCELLED;
             }
             hostcall_meet_all_(lanes);
-            scope.lanes = lanes;
+            scope.lanes = (hostcall_mask_)lanes;
             scope.kept = hostcall_of_lane_(lanes, scope.kept, of);
             scope.state = (uint32_t)hostcall_of_lane_(lanes, scope.state, of);
         }
@@ -1950,7 +2101,7 @@ HOSTCALL_LONG_FUNCTION int hostcall_check_failed(uint64_t context, const char *c
                 (uint64_t)of_file << 32 | line, (uint64_t)block[1] << 32 | block[0], (uint64_t)thread[0] << 32 | block[2],
                 (uint64_t)thread[2] << 32 | thread[1], bytes - of_file};
             uint64_t extra = (uint64_t)HOSTCALL_PIECE_BYTES_ << 16 | (bytes == 0 ? HOSTCALL_LAST_PIECE_ : 0);
-            while (hostcall_put_posts_of_(&scope, 1, HOSTCALL_METHOD(HOSTCALL_METHOD_CHECK, extra | piece), words, HOSTCALL_PIECE_WORDS_) &&
+            while (hostcall_put_posts_(&scope, 1, HOSTCALL_METHOD(HOSTCALL_METHOD_CHECK, extra | piece), words, HOSTCALL_PIECE_WORDS_) &&
                    done < bytes) {
                 const uint32_t count = bytes - done < HOSTCALL_PIECE_BYTES_ ? bytes - done : HOSTCALL_PIECE_BYTES_;
                 for (uint32_t word = 0; word < HOSTCALL_PIECE_WORDS_; word++)
@@ -1984,7 +2135,7 @@ HOSTCALL_LONG_FUNCTION void hostcall_numbered_check_failed_(uint64_t context, ui
         if (lanes >> hostcall_lane_() & 1) {
             struct hostcall_scope scope;
             if (hostcall_claim_(&scope, context, lanes, 0) == HOSTCALL_CALL_OK) {
-                (void)hostcall_put_posts_of_(&scope, 1, HOSTCALL_METHOD_NUMBERED_CHECK_FAILED, words, 2);
+                (void)hostcall_put_posts_(&scope, 1, HOSTCALL_METHOD_NUMBERED_CHECK_FAILED, words, 2);
                 hostcall_release_slot_(&scope);
                 hostcall_wake_(scope.context, scope.region);
             }

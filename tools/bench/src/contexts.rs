@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Compiles the kernels for the bed's device. `None` where there is no compiler.
-fn compile(bed: &Bed, options: &Options) -> Result<Option<Vec<u8>>> {
+fn compile(bed: &Bed, options: &Options, defines: &[String]) -> Result<Option<Vec<u8>>> {
     let folder = tempfile::tempdir()?;
     let (source, made) = (folder.path().join("contexts.cu"), folder.path().join("contexts"));
     std::fs::write(&source, include_str!("contexts.cu"))?;
@@ -40,7 +40,9 @@ fn compile(bed: &Bed, options: &Options) -> Result<Option<Vec<u8>>> {
             clang
         }
     };
-    let Ok(output) = command.arg(&source).arg("-o").arg(&made).output() else { return Ok(None) };
+    let Ok(output) = command.args(defines).arg(&source).arg("-o").arg(&made).output() else {
+        return Ok(None);
+    };
     if !output.status.success() {
         return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()).into());
     }
@@ -121,7 +123,7 @@ impl Foreign<'_> {
 /// Calls and posts from a context. Each figure's floor is that of a Rust kernel in the same run.
 pub fn contexts(options: &Options) -> Result<Vec<Row>> {
     let bed = Bed::open(options, None, None)?;
-    let Some(code) = compile(&bed, options)? else {
+    let Some(code) = compile(&bed, options, &[])? else {
         let compiler = if options.is_nvidia() { "nvcc" } else { "clang-22" };
         return match options.only.is_empty() {
             true => Ok(Vec::new()),
@@ -155,6 +157,7 @@ pub fn contexts(options: &Options) -> Result<Vec<Row>> {
     rate(("context_calls_per_s", "calls/s"), &nulls, Slot::Held, waves(1056), 5_000)?;
     rate(("context_calls_per_s_4224", "calls/s"), &nulls, Slot::Held, waves(4224), 2_000)?;
     rate(("context_calls_claimed_per_s", "calls/s"), &nulls, Slot::Claimed, waves(1056), 2_000)?;
+    rate(("context_calls_claimed_per_s_4224", "calls/s"), &nulls, Slot::Claimed, waves(4224), 1_000)?;
     let whole = (Grid::new(264, wave * 4), 1056);
     rate(("context_wide_calls_per_s", "calls/s"), &wide, Slot::Held, whole, 500)?;
     rate(("context_wide_calls_claimed_per_s", "calls/s"), &wide, Slot::Claimed, whole, 500)?;
@@ -163,6 +166,8 @@ pub fn contexts(options: &Options) -> Result<Vec<Row>> {
         ("context_posts_per_s_1_lane", Slot::Held, 1, 1, 500_000),
         ("context_posts_per_s_1_wave", Slot::Held, 1, wave, 200_000),
         ("context_posts_claimed_per_s", Slot::Claimed, 132, wave, 5_000),
+        ("context_posts_claimed_per_s_1_lane", Slot::Claimed, 1, 1, 50_000),
+        ("context_posts_claimed_per_s_1_wave", Slot::Claimed, 1, wave, 50_000),
     ] {
         let (grid, all) = (Grid::new(workgroups, lanes), workgroups * lanes);
         let before = bed.events.load(Ordering::Relaxed);
@@ -172,5 +177,41 @@ pub fn contexts(options: &Options) -> Result<Vec<Row>> {
             return Err("posts were lost or changed".into());
         }
     }
+    if options.is_nvidia() {
+        waits(options, &bed, &mut rows)?;
+    }
     Ok(rows)
+}
+
+/// The same calls with other waits before the first look, in cycles: what a lone lane's held call waits, and what one that claims
+/// its slot does.
+fn waits(options: &Options, bed: &Bed, rows: &mut Vec<Row>) -> Result<()> {
+    let null = Pair { name: "null_calls", method: &Bench::METHODS[0], rust: &kernels::null_calls };
+    for [held, claimed] in
+        [[1, 1], [650, 850], [750, 950], [850, 1050], [950, 1150], [1050, 1250], [1200, 1500]]
+    {
+        let defines = [("ALONE", held), ("OF_OWNER", claimed - held)]
+            .map(|(name, cycles)| format!("-DHOSTCALL_CYCLES_{name}_={cycles}u"));
+        let Some(code) = compile(bed, options, &defines)? else { return Ok(()) };
+        let code = bed.device.load_code_object_bytes(&code, Version::Stacks)?;
+        let context = bed.device.context("contexts.cu")?;
+        let foreign = Foreign { bed, code, context, repeats: options.repeats };
+        let name = |name: &str, cycles| -> &'static str { format!("{name}_after_{cycles}").leak() };
+        for (slot, what, cycles) in [(Slot::Held, "held", held), (Slot::Claimed, "claimed", claimed)] {
+            const COUNT: u64 = 20_000;
+            let one = Grid::new(1, 1);
+            let [own, rust] = foreign.beside(&null, slot, one, COUNT, |ns, _| ns / COUNT as f64)?;
+            rows.push(Row::time(name(&format!("context_call_{what}"), cycles), "ns", own, Some(rust)));
+            let (waves, each) = (1056, 2_000);
+            let of = |_, time: Duration| f64::from(waves) * each as f64 / time.as_secs_f64();
+            let [own, rust] = foreign.beside(&null, slot, Grid::new(waves, 1), each, of)?;
+            rows.push(Row::rate(
+                name(&format!("context_calls_per_s_{what}"), cycles),
+                "calls/s",
+                own,
+                Some(rust),
+            ));
+        }
+    }
+    Ok(())
 }

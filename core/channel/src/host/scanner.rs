@@ -53,6 +53,26 @@ struct SlotOwner {
     home: u32,
 }
 
+impl SlotOwner {
+    /// What a slot's owner pair says, whose words have the lap `parity` once they are there. `None` before; `Some(None)` where it
+    /// is no owner of this slot.
+    #[inline(always)]
+    fn read(region: Region<'_>, slot: u32, parity: bool) -> Option<Option<Self>> {
+        let pair = load_pair(region.pair(region.places().owner(slot)));
+        if pair.iter().any(|word| lap_of(*word) != parity) {
+            return None;
+        }
+        let home_slots = region.layout().home_slots;
+        Some(match Owner::from_pair(pair) {
+            Some(Owner { launch, home: None, .. }) if slot < home_slots => Some(Self { launch, home: slot }),
+            Some(Owner { launch, home: Some(home), .. }) if slot >= home_slots && home < home_slots => {
+                Some(Self { launch, home })
+            }
+            _ => None,
+        })
+    }
+}
+
 /// What the host remembers of a home slot's posts.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PostMirror {
@@ -185,9 +205,13 @@ impl Scanner {
         let has_few_lines = batch.rung().has_lines() && batch.shape.request.is_dense();
         let mut count = 0;
         while rung != 0 {
-            let slot = first + rung.trailing_zeros();
+            let (slot, bit) = (first + rung.trailing_zeros(), rung & rung.wrapping_neg());
             rung &= rung - 1;
             count += 1;
+            let word = region.word(places.doorbell(slot)).load(Ordering::Relaxed);
+            if (word & 1 != 0) != (self.bits[line].parity & bit != 0) {
+                region.prefetch(places.owner(slot));
+            }
             if has_few_lines {
                 region.prefetch(places.request(slot));
             }
@@ -294,7 +318,8 @@ impl Scanner {
     }
 
     /// Takes those of a line's calls that [`Scanner::take`] would add to the batch at once, and that are their doorbells alone
-    /// and answered in the first plane, in a few instructions each. Returns the slots whose calls are left.
+    /// and answered in the first plane, in a few instructions each. Returns the slots whose calls are left. `has_new_owner` is what
+    /// [`Take::NewOwner`] asks for.
     #[inline(always)]
     pub fn take_short(
         &mut self,
@@ -303,6 +328,7 @@ impl Scanner {
         rung: u8,
         batch: &mut Batch,
         is_live: impl Fn(LaunchId) -> bool,
+        has_new_owner: impl Fn(u32),
     ) -> u8 {
         if !batch.shape.is_short() {
             return rung;
@@ -321,12 +347,19 @@ impl Scanner {
                 let at = left.trailing_zeros() as usize % LINE_WORDS;
                 left &= left - 1;
                 let word = bells[at].load(Ordering::Relaxed);
+                let (slot, lap, parity) = (first + at as u32, bits.expected >> at & 1 != 0, word & 1 != 0);
                 // A doorbell that differs from a good one in lap, parity and lane only is one too, if there is such a lane.
-                let lane = same.lane_of(word, bits.expected >> at & 1 != 0, bits.parity >> at & 1 != 0);
-                if let Some(lane) = lane.filter(|lane| u32::from(*lane) < lanes)
+                let lane = same.lane_of(word, lap, parity).filter(|lane| u32::from(*lane) < lanes);
+                if lane.is_some() && parity != (bits.parity >> at & 1 != 0) {
+                    let Some(Some(owner)) = SlotOwner::read(region, slot, parity) else { continue };
+                    mirror.owners[at] = owner;
+                    bits.parity ^= 1 << at;
+                    has_new_owner(slot);
+                }
+                if let Some(lane) = lane
                     && mirror.owners[at].launch == launch
                 {
-                    *caller = Caller { launch, slot: first + at as u32, lane };
+                    *caller = Caller { launch, slot, lane };
                     *used = mirror.reply_laps[at];
                     mirror.reply_laps[at] ^= flips;
                     taken |= 1 << at;
@@ -344,17 +377,10 @@ impl Scanner {
     #[inline(never)]
     fn read_owner(&mut self, region: Region<'_>, slot: u32, word: u64) -> Take {
         let (line, bit) = self.place(slot);
-        let pair = load_pair(region.pair(region.places().owner(slot)));
-        if pair.iter().any(|word| lap_of(*word) == (self.bits[line].parity & bit != 0)) {
-            return Take::NotYet;
-        }
-        let home_slots = region.layout().home_slots;
-        let owner = match Owner::from_pair(pair) {
-            Some(Owner { launch, home: None, .. }) if slot < home_slots => SlotOwner { launch, home: slot },
-            Some(Owner { launch, home: Some(home), .. }) if slot >= home_slots && home < home_slots => {
-                SlotOwner { launch, home }
-            }
-            _ => return self.give_up(region, slot, word),
+        let owner = match SlotOwner::read(region, slot, self.bits[line].parity & bit == 0) {
+            None => return Take::NotYet,
+            Some(None) => return self.give_up(region, slot, word),
+            Some(Some(owner)) => owner,
         };
         *self.owner_mut(slot) = owner;
         self.bits[line].parity ^= bit;

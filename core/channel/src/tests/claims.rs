@@ -324,6 +324,49 @@ fn calls_wait_for_their_owner() {
     assert_eq!(batch.count(), 1);
 }
 
+/// Calls that are their doorbells alone are taken together also where each has a new owner: once its pair is there, and no call of
+/// another launch with them.
+#[test]
+fn short_calls_of_new_owners_are_taken_together() {
+    let waves = Waves::new();
+    let region = waves.memory.region();
+    let mut scanner = Scanner::new(0..78, Taken::new(8));
+    let (states, bell, mut batch) = (states(), doorbell(1, 0, 0), Batch::new());
+    let call = |at: u32, owner: Owner| {
+        // SAFETY: one thread uses the slots (SLOT-OWNER).
+        let device = unsafe { Slot::new(region.words(), region.sizes().slot(at), &states[at as usize]) };
+        device.publish_owner(owner);
+        let laps = device.laps(device.glance(), &bell, 0);
+        device.ring(&bell, laps, 0);
+        device.flip_laps(&bell, 0);
+    };
+    // What the batch has had is taken so.
+    for at in 0..4 {
+        call(at, OWNER);
+        assert!(matches!(scanner.take(region, at, &mut batch, |_| true), Take::NewOwner));
+        assert!(matches!(scanner.take(region, at, &mut batch, |_| true), Take::Call));
+    }
+    batch.clear();
+    let other = LaunchId::new(4, 1);
+    for (at, launch) in [(0, OWNER.launch), (1, other), (2, OWNER.launch), (3, OWNER.launch)] {
+        call(at, Owner { launch, ..OWNER });
+    }
+    let second = region.word(region.places().owner(2) + 1);
+    let late = second.swap(
+        second.load(crate::primitive::Ordering::Relaxed) ^ 1 << 63,
+        crate::primitive::Ordering::Relaxed,
+    );
+    let new = core::cell::RefCell::new(Vec::new());
+    let note = |slot| new.borrow_mut().push(slot);
+    assert_eq!(scanner.rung(region, 0), 0b1111);
+    assert_eq!(scanner.take_short(region, 0, 0b1111, &mut batch, |_| true, note), 0b0110);
+    assert_eq!((batch.count(), scanner.owner(1)), (2, other));
+    second.store(late, crate::primitive::Ordering::Relaxed);
+    assert_eq!(scanner.take_short(region, 0, 0b0100, &mut batch, |_| true, note), 0);
+    assert_eq!((batch.count(), new.take()), (3, vec![0, 1, 3, 2]));
+    assert!(matches!(scanner.take(region, 1, &mut batch, |_| true), Take::Call));
+}
+
 /// A wave that claimed a slot and has not rung is one that the host expects calls or posts of: it goes on looking at the
 /// slot's line, since the wave's hint comes once.
 #[test]

@@ -210,7 +210,9 @@ impl<'s> Consumer<'s> {
                 // `slot` does more for calls that could not be taken before.
                 if self.unfinished.is_empty() {
                     let is_live = |launch| launches.is_live(launch);
-                    rung = self.scanner.take_short(region, line as usize, rung, &mut self.batch, is_live);
+                    let forget = |slot| self.shared.messages.forget(slot);
+                    let batch = &mut self.batch;
+                    rung = self.scanner.take_short(region, line as usize, rung, batch, is_live, forget);
                 }
                 if rung == 0 {
                     break;
