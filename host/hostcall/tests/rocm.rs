@@ -6,7 +6,7 @@ mod compile;
 
 use compile::{compile, folder, run};
 use hostcall::device::{Error, LaunchFailure, LaunchRefused};
-use hostcall::graph::{CaptureMode, GraphError};
+use hostcall::graph::{CaptureMode, Condition, Graph};
 use hostcall::rocm::{
     CodeObject, CodeObjectError, FaultKind, KernelArgument, Mode, Options, Packet, Version,
 };
@@ -339,12 +339,6 @@ fn what_does_not_fit_is_refused_with_a_sentence() {
         unsafe { kernel.launch(&other.stream().unwrap(), one(), &[buffer.clone(), zero.clone()]) };
     assert!(matches!(elsewhere, Err(Error::OtherDevice { .. })));
 
-    let captured = host.stream.capture(CaptureMode::ThreadLocal, |stream| {
-        // SAFETY: as above.
-        unsafe { kernel.launch(stream, one(), &[buffer.clone(), zero.clone()]) }.map(drop)
-    });
-    assert!(matches!(captured, Err(Error::Graph(GraphError::CodeObjectKernel { .. }))), "{captured:?}");
-
     assert!(matches!(code.kernel("missing"), Err(Error::Image(_))));
     let buffered = compile("buffered.hip", 5, "-O2");
     let buffered = host.device.load_code_object_bytes(&buffered, Version::Stacks).unwrap().kernel("prints");
@@ -413,6 +407,53 @@ fn variables_are_read() {
     // SAFETY: no kernel runs.
     let [answer, other] = ["answer", "other"].map(|name| unsafe { code.read_variable(name) }.unwrap());
     assert_eq!((answer.as_deref(), other), (Some(&42u32.to_le_bytes()[..]), None));
+}
+
+/// Kernels of a graph call as those of launches do, in bodies that the host repeats too, with other arguments once the graph has
+/// become another one.
+#[test]
+fn captured_kernels_call_in_each_replay() {
+    let host = Host::open();
+    let (counted, answers) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (noted, left) = (counted.clone(), answers.clone());
+    let note = move |_: &mut Packet<'_>| {
+        noted.fetch_add(1, Ordering::Relaxed);
+    };
+    host.device.rocm_services().register(700, "note", Mode::Inline, note).unwrap();
+    let kernel = host.load(5, "-O2").kernel("service").unwrap();
+    let outs = [9u64, 8].map(|value| host.device.upload(&[value, value]).unwrap());
+    let [body, other] = [&outs[0], &outs[1]].map(|out| {
+        let captured = host.stream.capture(CaptureMode::ThreadLocal, |stream| {
+            let arguments = [KernelArgument::buffer(out), KernelArgument::value(700u32)];
+            // SAFETY: the kernel takes these, and writes two numbers.
+            unsafe { kernel.launch(stream, one(), &arguments) }.map(drop)
+        });
+        captured.unwrap()
+    });
+    assert!(body.find("service").is_some() && body.to_dot().contains("service\\n1x1x1 of 1x1x1"));
+    // Three turns, and once more behind them.
+    let repeats =
+        Condition::function(move || u32::from(!left.fetch_add(1, Ordering::Relaxed).is_multiple_of(4)));
+    let mut graph = Graph::new(&host.device);
+    let (first, then) = (graph.add_while(&repeats, &body).unwrap(), graph.add_graph(&body).unwrap());
+    graph.edge(first, then).unwrap();
+    let instance = graph.instantiate().unwrap();
+    answers.store(1, Ordering::Relaxed);
+    for replays in 1..=5 {
+        instance.launch(&host.stream).unwrap();
+        host.finish();
+        assert_eq!(counted.load(Ordering::Relaxed), 4 * replays);
+        answers.store(1, Ordering::Relaxed);
+    }
+    assert_eq!((outs[0].read().unwrap(), outs[1].read().unwrap()), (vec![1, 2], vec![8, 8]));
+    let instance = body.instantiate().unwrap();
+    assert!(instance.update(&other).unwrap());
+    instance.launch(&host.stream).unwrap();
+    // Its nodes keep what they use.
+    drop((instance, body, other, kernel));
+    host.finish();
+    assert_eq!((counted.load(Ordering::Relaxed), outs[1].read().unwrap()), (21, vec![1, 2]));
+    assert_eq!(host.faults(), []);
 }
 
 /// Nothing ends a kernel that another compiler made: who cancels its launch is told.

@@ -12,6 +12,7 @@ pub mod cancels;
 mod cases;
 mod context;
 pub mod fast;
+pub mod foreign;
 mod handlers;
 pub mod repeat;
 pub mod replays;

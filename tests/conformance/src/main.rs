@@ -3,12 +3,13 @@
 //! - `-- --repeat 100`: the whole suite, set up otherwise each time;
 //! - `-- --cancels 1000000`: launches cancelled at random moments;
 //! - `-- --streams 100000`: random work on streams beside a model of what must have ended;
-//! - `-- --replays 100000`: replays of a graph whose kernels call, and what memory is left of them.
+//! - `-- --replays 100000`: replays of a graph whose kernels call, and what memory is left of them;
+//! - `-- --foreign 1000000`: replays of kernels of another compiler, whatever becomes of their handlers.
 #![deny(unsafe_code)]
 
 use clap::Parser;
 use hostcall_conformance::repeat::repeat;
-use hostcall_conformance::{CASES, Case, Context, Outcome, cancels, replays, streams, stress};
+use hostcall_conformance::{CASES, Case, Context, Outcome, cancels, foreign, replays, streams, stress};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -42,8 +43,15 @@ struct Options {
     /// Instead of the cases: replays a graph whose kernels call so many times, and looks whether memory grows.
     #[arg(long, value_name = "REPLAYS", conflicts_with_all = ["stress", "cancels", "repeat", "wave_size", "only"])]
     replays: Option<u64>,
+    /// Instead of the cases: replays a graph of kernels that another compiler made so many times, while handlers fail, wait, are
+    /// cancelled and go away, and looks whether slots, pages and memory are as before.
+    #[arg(long, value_name = "REPLAYS", conflicts_with_all = ["stress", "cancels", "replays", "repeat", "wave_size", "only"])]
+    foreign: Option<u64>,
+    /// Kernels for `--foreign` that were compiled of bindings/c/tests/c/turn_kernels.hip, in place of the suite's own.
+    #[arg(long, value_name = "FILE", requires = "foreign")]
+    foreign_code: Option<PathBuf>,
     /// Instead of the cases: so many rounds of random work on several streams, beside a model that says what must have ended.
-    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["stress", "cancels", "replays", "repeat", "wave_size", "only"])]
+    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["stress", "cancels", "replays", "foreign", "repeat", "wave_size", "only"])]
     streams: Option<u64>,
     /// The first seed of `--repeat`, `--cancels` and `--streams`.
     #[arg(long, default_value_t = 0)]
@@ -94,7 +102,7 @@ fn main() -> ExitCode {
     }
     let options = Options::parse();
     let Options { device, image, wave_size, only, stress, repeat: times, cancels, .. } = options;
-    let Options { replays, streams, seed, in_this_process, .. } = options;
+    let Options { replays, foreign, foreign_code, streams, seed, in_this_process, .. } = options;
     let context = Context { device, image, wave_size, ..Context::default() };
     if let Some(calls) = stress {
         let load = stress::Load { calls, rounds: 200, workgroups: 264 };
@@ -105,6 +113,12 @@ fn main() -> ExitCode {
     }
     if let Some(count) = replays {
         end("replays", replays::run(&context, count).map(|done| done.to_string()));
+    }
+    if let Some(count) = foreign {
+        let code = foreign_code
+            .map(|file| std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display())));
+        let outcome = code.transpose().and_then(|code| foreign::run(&context, count, code));
+        end("foreign", outcome.map(|done| done.to_string()));
     }
     if let Some(rounds) = streams {
         end("streams", streams::run(&context, seed, rounds).map(|done| done.to_string()));

@@ -17,7 +17,7 @@ const LANES: u64 = 80;
 const REPLAYS_A_ROUND: u64 = 1000;
 
 /// By how much the host's memory may grow: what the system's allocator keeps of what was given back.
-const HOST_LIMIT_BYTES: u64 = 16 << 20;
+pub(crate) const HOST_LIMIT_BYTES: u64 = 16 << 20;
 
 /// What was done.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl std::fmt::Display for Done {
 }
 
 /// Bytes of memory that this process has.
-fn host_bytes() -> Result<u64, String> {
+pub(crate) fn host_bytes() -> Result<u64, String> {
     let text = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
     let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
     let kib = kib.and_then(|kib| kib.trim().parse::<u64>().ok()).ok_or("the system does not say VmRSS")?;

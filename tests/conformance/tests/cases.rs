@@ -1,7 +1,7 @@
 //! Every case of the suite as a test, on the software device in several settings.
 
 use hostcall::device::Faults;
-use hostcall_conformance::{CASES, Context, cancels, stress};
+use hostcall_conformance::{CASES, Context, cancels, foreign, stress};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Settings by name.
@@ -32,6 +32,11 @@ fn main() {
     {
         let context = bells.clone();
         trials.push(trial(format!("bells::{}", case.name), move || context.run(case.run)));
+    }
+    for device in ["cpu", "gfx942"] {
+        let context = Context { device: device.into(), ..Context::default() };
+        let replay = move || foreign::run(&context, 500, None).map(drop);
+        trials.push(trial(format!("{device}::foreign"), replay));
     }
     for (setting, context) in settings() {
         for case in CASES {

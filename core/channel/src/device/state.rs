@@ -70,6 +70,18 @@ impl SlotState {
         }
     }
 
+    /// After so many entries of the ring were posted, which the host has read.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn after_posts(entries: u32) -> Self {
+        let word = Owned::new;
+        Self {
+            first: [word(0), word(0), word(entries), word(entries)],
+            post_position_told: word(entries),
+            post_position_announced: word(entries),
+            ..Self::zeroed()
+        }
+    }
+
     /// A state as a wave's record has it when the wave begins.
     #[cfg(test)]
     pub(crate) fn unclaimed() -> Self {

@@ -60,7 +60,13 @@ const _: () = {
 #[cfg(test)]
 impl RawRing {
     pub(crate) fn new() -> Self {
-        Self { head: AtomicU64::new(0), known: AtomicU64::new(0), look_from_ns: AtomicU64::new(0) }
+        Self::after(0)
+    }
+
+    /// After so many pages were given and taken.
+    pub(crate) fn after(given: u64) -> Self {
+        let known = KnownPages { free: 0, seen: given as u32 }.to_word();
+        Self { head: AtomicU64::new(given), known: AtomicU64::new(known), look_from_ns: AtomicU64::new(0) }
     }
 
     #[cfg(not(loom))]

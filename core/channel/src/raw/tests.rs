@@ -96,14 +96,14 @@ impl Channel {
 }
 
 /// Writers that write, publish and close at any time, and a reader that reads and gives back when it likes, lose nothing that
-/// was not counted, and each writer's words come in order.
-fn exchange(steps: &[(u8, u8)], is_staged: bool, block_pages: u32) -> Result<(), TestCaseError> {
+/// was not counted, and each writer's words come in order, after any number of pages that were `given` before.
+fn exchange(steps: &[(u8, u8)], is_staged: bool, block_pages: u32, given: u64) -> Result<(), TestCaseError> {
     const SLOTS: u32 = 3;
-    let channel = Channel::new(16, 128, SLOTS as usize);
+    let channel = Channel { ring: RawRing::after(given), ..Channel::new(16, 128, SLOTS as usize) };
     let channel = if is_staged { channel.staged() } else { channel };
     let mut copies = is_staged.then(|| Copies::new(channel.layout));
     let mut runs = Vec::new();
-    let mut collector = Collector::new(channel.region(), SLOTS, 8, block_pages);
+    let mut collector = Collector::after(channel.region(), SLOTS, 8, block_pages, given);
     let (mut chunks, mut lent) = (VecDeque::new(), Vec::new());
     let mut written = [const { Vec::new() }; SLOTS as usize];
     let mut read = [const { Vec::new() }; SLOTS as usize];
@@ -187,8 +187,10 @@ proptest! {
         steps in proptest::collection::vec(any::<(u8, u8)>(), 0..600),
         is_staged: bool,
         block_log2 in 0..3u32,
+        // Tickets are known by 31 bits of them, and by 32.
+        given in prop_oneof![Just(0), Just((1 << 31) - 40), Just((1 << 32) - 40)],
     ) {
-        exchange(&steps, is_staged, 1 << block_log2)?;
+        exchange(&steps, is_staged, 1 << block_log2, given)?;
     }
 
     /// Whatever a device writes into any word, the host reads within pages and gives each page back.

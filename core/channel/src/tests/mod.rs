@@ -188,14 +188,21 @@ proptest! {
         }
     }
 
-    /// Posts of any size arrive in order, over many laps of the ring.
+    /// Posts of any size arrive in order, over many laps of the ring, also where the count of its entries begins again.
     #[test]
     fn posts_arrive_in_order(
         sizes in prop::collection::vec((0u8..=5, any::<u64>()), 1..1000),
         same_extra in any::<bool>(),
         asks_ahead in any::<bool>(),
+        begins_again in any::<bool>(),
     ) {
         let mut ends = Ends::new();
+        if begins_again {
+            // The laps are those of the first pass.
+            let before = 0u32.wrapping_sub(2 * layout().ring_entries.of(5));
+            ends.state = SlotState::after_posts(before);
+            ends.scanner.skip_posts(ends.memory.region(), 5, before.into());
+        }
         let mut waiting = std::collections::VecDeque::new();
         for (words, seed) in sizes {
             let payload: [u64; 5] = core::array::from_fn(|i| if i < words as usize { seed.rotate_left(9 * i as u32) } else { 0 });

@@ -1,22 +1,15 @@
 //! Kernels that clang compiled of C, which write to raw channels by the functions of `hostcall_device.h`.
 #![allow(unsafe_code, reason = "launches kernels whose arguments nobody can check")]
 
+use crate::foreign::load;
 use crate::{Context, Outcome, ensure, same};
 use hostcall::device::Launch;
+use hostcall::graph::{CaptureMode, NodeFailure};
 use hostcall::raw::{Block, DropNewest, RawChannel};
-use hostcall::rocm::{CodeObject, KernelArgument, Version};
-use hostcall::{Device, Error, Grid, Stream};
-use std::collections::BTreeMap;
+use hostcall::rocm::{CodeObject, KernelArgument};
+use hostcall::{Device, Error, Grid, LaunchFailure, Stream};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-/// The kernels, for NVIDIA's GPUs and for gfx942.
-#[cfg(foreign_kernels)]
-const KERNELS: Option<[&[u8]; 2]> = Some([
-    include_bytes!(concat!(env!("OUT_DIR"), "/foreign.ptx")),
-    include_bytes!(concat!(env!("OUT_DIR"), "/foreign.co")),
-]);
-#[cfg(not(foreign_kernels))]
-const KERNELS: Option<[&[u8]; 2]> = None;
 
 fn text(error: Error) -> String {
     error.to_string()
@@ -35,15 +28,7 @@ impl Host {
             return Ok(None);
         }
         let device = Device::open(&context.device).map_err(text)?;
-        let Some([nvidia, gfx942]) = KERNELS else {
-            return Err("the suite was built without clang-22 (.ci/install-device-toolchain)".into());
-        };
-        let image = match device.target() {
-            target if target.starts_with("sm_") => nvidia,
-            target if target == "gfx942" => gfx942,
-            _ => return Ok(None),
-        };
-        let code = device.load_code_object_bytes(image, Version::Stacks).map_err(text)?;
+        let Some(code) = load(&device, 0)? else { return Ok(None) };
         let stream = device.stream().map_err(text)?;
         Ok(Some(Self { device, stream, code }))
     }
@@ -167,5 +152,48 @@ pub fn left_open(context: &Context) -> Outcome {
         same!(told.filter(|[_, i]| *i == 0).count(), 256);
         same!(channel.statistics().swept_pages, waves * turn);
     }
+    Ok(())
+}
+
+/// A capture takes such kernels: each replay's launch has an id of its own, which its pages say, and one that is cancelled while
+/// it waits for pages ends its replay, which says of which kernel.
+pub fn captured(context: &Context) -> Outcome {
+    let Some(host) = Host::open(context)? else { return Ok(()) };
+    // A launch needs more pages than there are.
+    let (count, lanes) = (200u64, 16u32);
+    let channel = RawChannel::<[u64; 2], Block>::new(&host.device, 16, 1024).map_err(text)?;
+    let values = host.device.alloc_zeroed::<u64>(1).map_err(text)?;
+    let arguments = [KernelArgument::raw_channel(&channel), KernelArgument::value(count)];
+    let graph = host.stream.capture(CaptureMode::ThreadLocal, |stream| {
+        stream.fill(&values, 7)?;
+        let kernel = host.code.kernel("records")?;
+        // SAFETY: the kernel takes these.
+        unsafe { kernel.launch(stream, Grid::new(2, lanes / 2), &arguments) }.map(drop)
+    });
+    let instance = graph.map_err(text)?.named("foreign").instantiate().map_err(text)?;
+    let (mut launches, mut records) = (BTreeSet::new(), 0);
+    let reader = channel.reader();
+    for replays in 1..=5 {
+        let replay = instance.launch(&host.stream).map_err(text)?;
+        while !replay.is_done() || records < replays * count * u64::from(lanes) {
+            let Some(page) = reader.next_within(Duration::from_millis(1)) else { continue };
+            launches.insert(page.writer().launch.to_bits());
+            records += page.records().count() as u64;
+        }
+        replay.wait().map_err(text)?;
+    }
+    same!((launches.len(), values.read().map_err(text)?), (5, vec![7]));
+    same!(records, 5 * count * u64::from(lanes));
+    let replay = instance.launch(&host.stream).map_err(text)?;
+    // Once it has begun, nobody reads any more: it waits for a page for ever.
+    while reader.next_within(Duration::from_millis(1)).is_none() {}
+    replay.cancel();
+    let Err(Error::Replay(failure)) = replay.wait() else { return Err("nobody was told".into()) };
+    same!((failure.graph.as_str(), failure.replay, failure.what.as_str()), ("foreign", 6, "records"));
+    same!((failure.node.numbers(), failure.cause), (&[1][..], NodeFailure::Launch(LaunchFailure::RanToEnd)));
+    ensure!(host.stream.synchronize().is_err());
+    reader.rest().for_each(drop);
+    host.stream.synchronize().map_err(text)?;
+    same!(host.device.server().launches().count(), 0);
     Ok(())
 }

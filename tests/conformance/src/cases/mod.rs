@@ -76,7 +76,7 @@ cases! {
     progress: launches limits_and_cancellations cancelled_nodes events copies reads host_functions other_streams opened_from_another_stream replays synchronize;
     graphs: replays lists moves many_replays prints panics asks turns choices broken;
     print: types owned by_device generic order origins outputs while_running;
-    foreign: records apart bytes dropped left_open;
+    foreign: records apart bytes dropped left_open captured;
     points: said;
     system: files folders maps environment stdin heap heap_leaks exit;
     panics: kinds values one_of_many null_write fault_beside_calls;

@@ -85,6 +85,11 @@ impl Collector {
     /// # Panics
     /// When `block_pages` is no power of two up to a quarter of the pages.
     pub fn new(region: RawRegion<'_>, states: u32, unit: u32, block_pages: u32) -> Self {
+        Self::after(region, states, unit, block_pages, 0)
+    }
+
+    /// As [`Collector::new`], as if so many entries had been given and read.
+    pub(crate) fn after(region: RawRegion<'_>, states: u32, unit: u32, block_pages: u32, given: u64) -> Self {
         let layout = region.layout;
         assert!(block_pages.is_power_of_two() && block_pages <= layout.pages() / 4, "at least four blocks");
         let page = Page { ticket: 0, found: 0, chunks: 0, is_closed: true, malformed: 0 };
@@ -94,14 +99,14 @@ impl Collector {
             pages: alloc::vec![page; layout.pages() as usize],
             dropped: alloc::vec![0; states as usize],
             untold: alloc::vec![0; states as usize],
-            given: 0,
+            given,
             ring: alloc::vec![0; layout.pages() as usize],
             held_back: (0..layout.pages()).collect(),
             blocks: Blocks::new(&layout, block_pages),
             over_until: 0,
             lost: 0,
             counts: Counts::default(),
-            oldest: 0,
+            oldest: given,
             old: Vec::new(),
             looks: 0,
             news: Vec::new(),

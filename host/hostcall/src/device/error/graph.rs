@@ -77,14 +77,6 @@ pub enum GraphError {
         "`host_function` takes a function that runs once, and each replay calls it: use `repeated_function`"
     )]
     OneShotFunction,
-    /// The capture was broken by a kernel that graphs do not take.
-    #[error(
-        "kernel {kernel} is of a code object, which no graph takes yet: launch it on a stream that does not capture"
-    )]
-    CodeObjectKernel {
-        /// The kernel.
-        kernel: String,
-    },
     /// The capture was broken by waiting for an event of no captured work.
     #[error(
         "the event is of work outside of the capture, which no replay does again: wait for it before the capture"

@@ -220,15 +220,17 @@ impl Bodies<'_> {
 
     fn push(&self, planned: &Planned, origin: &Arc<NodeOrigin>) -> Result<(), Error> {
         match &*planned.node {
-            Node::Kernel(kernel) => {
+            Node::Kernel(_) | Node::CodeObject(_) => {
                 let mut parts = self.inner.blank();
-                kernel.fill(&mut parts);
-                let (name, records) = (kernel.kernel.name.clone(), planned.wave_records());
+                planned.fill(&mut parts);
                 let device = &self.inner.device;
                 let owner: Arc<dyn Owner> = origin.clone();
-                self.inner.launch(name, Some(owner), parts, |parameters, sequence, words| {
-                    kernel.begin(device, parameters, sequence, words, records)
-                })?;
+                self.inner.launch(
+                    planned.what.clone(),
+                    Some(owner),
+                    parts,
+                    |parameters, sequence, words| planned.begin(device, parameters, sequence, words),
+                )?;
             }
             Node::Transfer(transfer) => {
                 let owner = TransferOwner { owner: origin.clone(), next: self.inner.next_sequence() };

@@ -3,6 +3,7 @@
 use super::node::Node;
 use super::plan::MOST_NODES;
 use super::{Graph, Recorded};
+use crate::device::grid::Grid;
 use std::fmt::Write;
 
 impl Graph {
@@ -49,21 +50,17 @@ impl Drawing {
             let text = &mut self.text;
             let (node, id) = (&entry.node, format!("{prefix}{at}"));
             let name = escaped(&node.name());
-            let _ = match &**node {
-                Node::Kernel(kernel) => {
-                    let [x, y, z] = kernel.grid.workgroups;
-                    let [a, b, c] = kernel.grid.workgroup_size;
+            let _ = match (&**node, node.grid()) {
+                (_, Some(Grid { workgroups: [x, y, z], workgroup_size: [a, b, c], .. })) => {
                     writeln!(text, "{indent}{id} [label=\"{at}: {name}\\n{x}x{y}x{z} of {a}x{b}x{c}\"];")
                 }
-                Node::Function(_) | Node::Empty => {
+                (Node::Function(_) | Node::Empty, _) => {
                     writeln!(text, "{indent}{id} [label=\"{at}: {name}\", shape=ellipse];")
                 }
-                Node::Conditional(_) => {
+                (Node::Conditional(_), _) => {
                     writeln!(text, "{indent}{id} [label=\"{at}: {name}\", shape=diamond];")
                 }
-                Node::Transfer(_) | Node::Graph(_) => {
-                    writeln!(text, "{indent}{id} [label=\"{at}: {name}\"];")
-                }
+                _ => writeln!(text, "{indent}{id} [label=\"{at}: {name}\"];"),
             };
             for (number, child) in node.children().iter().enumerate() {
                 let inner = format!("{id}_{number}_");

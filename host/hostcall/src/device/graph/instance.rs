@@ -201,10 +201,17 @@ fn same_shape(old: &Recorded, new: &Recorded, path: &NodePath) -> Result<(), Gra
                 format!("it is of kind `{kind}`, and of kind `{other}` in the new graph"),
             ));
         }
-        if let (Node::Kernel(old), Node::Kernel(new)) = (&*old.node, &*new.node)
-            && !old.is_of(&new.kernel)
-        {
-            let [kernel, other] = old.told_apart(&new.kernel);
+        let name = |node: &Node| match node {
+            Node::CodeObject(_) => format!("{} of a code object", node.name()),
+            node => node.name().to_string(),
+        };
+        let others = match (&*old.node, &*new.node) {
+            (Node::Kernel(old), Node::Kernel(new)) => {
+                (!old.is_of(&new.kernel)).then(|| old.told_apart(&new.kernel))
+            }
+            (old, new) => Some([old, new].map(name)).filter(|[old, new]| old != new),
+        };
+        if let Some([kernel, other]) = others {
             return Err(refused(at, format!("it launches {kernel}, and {other} in the new graph")));
         }
         if old.after != new.after {

@@ -10,6 +10,7 @@ use crate::device::grid::Grid;
 use crate::device::images::LoadedKernel;
 use crate::device::inner::Inner;
 use crate::device::prepare::{self, LaunchMemory, OfStream};
+use crate::device::rocm::{CodeObjectKernel, RawArguments};
 use crate::device::stream::{Parameters, Parts};
 use crate::device::transfer::{Checked, Transfer, TransferKind};
 use crate::device::words::StreamWords;
@@ -100,6 +101,7 @@ pub(crate) type RepeatedFunction = Arc<dyn Fn() + Send + Sync>;
 /// A node, which graphs, their instances and graphs around them share.
 pub(crate) enum Node {
     Kernel(KernelNode),
+    CodeObject(Box<CodeObjectNode>),
     Transfer(TransferNode),
     Function(RepeatedFunction),
     Conditional(ConditionalNode),
@@ -110,7 +112,7 @@ pub(crate) enum Node {
 impl Node {
     pub fn kind(&self) -> NodeKind {
         match self {
-            Node::Kernel(_) => NodeKind::Kernel,
+            Node::Kernel(_) | Node::CodeObject(_) => NodeKind::Kernel,
             Node::Transfer(transfer) => transfer.kind,
             Node::Function(_) => NodeKind::Function,
             Node::Conditional(conditional) => conditional.kind,
@@ -123,7 +125,17 @@ impl Node {
     pub fn name(&self) -> Arc<str> {
         match self {
             Node::Kernel(kernel) => kernel.kernel.name.clone(),
+            Node::CodeObject(node) => node.kernel.name.clone(),
             other => other.kind().to_string().into(),
+        }
+    }
+
+    /// Returns the grid of a kernel.
+    pub fn grid(&self) -> Option<Grid> {
+        match self {
+            Node::Kernel(kernel) => Some(kernel.grid),
+            Node::CodeObject(node) => Some(node.grid),
+            _ => None,
         }
     }
 
@@ -138,13 +150,14 @@ impl Node {
 
     /// Says whether it is a launch of its stream, or is followed like one.
     pub fn has_sequence(&self) -> bool {
-        matches!(self, Node::Kernel(_) | Node::Function(_) | Node::Conditional(_))
+        matches!(self, Node::Kernel(_) | Node::CodeObject(_) | Node::Function(_) | Node::Conditional(_))
     }
 
     /// Returns what memory it uses by itself.
     pub fn memory(&self) -> &[Wanted] {
         match self {
             Node::Kernel(kernel) => &kernel.memory,
+            Node::CodeObject(node) => &node.memory,
             Node::Transfer(transfer) => &transfer.memory,
             Node::Conditional(conditional) => conditional.condition.memory(),
             Node::Function(_) | Node::Graph(_) | Node::Empty => &[],
@@ -279,6 +292,43 @@ impl KernelNode {
             true => format!("{name} (parameters {:016x})", info.schema),
             false => format!("{name} (path {:016x})", info.path),
         })
+    }
+}
+
+/// A kernel that another compiler made with its arguments, launched at each replay: by itself, since its parameters say which launch
+/// it is, and nothing in it asks whether its stream was stopped.
+pub(crate) struct CodeObjectNode {
+    kernel: CodeObjectKernel,
+    grid: Grid,
+    raw: RawArguments,
+    parameters: Parameters,
+    memory: NodeMemory,
+    /// What else its arguments refer to.
+    _keep: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl CodeObjectNode {
+    /// Takes the arguments of a launch that was checked.
+    pub fn new(kernel: CodeObjectKernel, grid: Grid, raw: RawArguments, parts: Parts) -> Self {
+        let Parts { parameters, wanted, memory, .. } = parts;
+        Self { kernel, grid, raw, parameters, memory: NodeMemory::new(wanted), _keep: memory }
+    }
+
+    /// Makes the parts of a launch. What they refer to is kept by the replay.
+    pub fn fill(&self, parts: &mut Parts) {
+        parts.parameters.clone_from(&self.parameters);
+        self.kernel.fill(self.grid, parts);
+    }
+
+    /// Begins a launch.
+    pub fn begin(
+        &self,
+        device: &Inner,
+        parameters: &mut Parameters,
+        sequence: u64,
+        words: &StreamWords,
+    ) -> Result<LaunchId, Error> {
+        self.kernel.begin(device, self.grid, &self.raw, parameters, sequence, words)
     }
 }
 

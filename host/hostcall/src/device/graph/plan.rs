@@ -7,8 +7,10 @@ use crate::device::buffer::Wanted;
 use crate::device::error::{Error, GraphError, NodePath};
 use crate::device::inner::Inner;
 use crate::device::prepare;
-use crate::device::stream::StreamQueue;
+use crate::device::stream::{Parameters, Parts, StreamQueue};
 use crate::device::uses::Access;
+use crate::device::words::StreamWords;
+use hostcall_abi::launch::LaunchId;
 use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceKind, KernelMemory};
 use std::cmp::Reverse;
@@ -49,9 +51,31 @@ struct Records {
 }
 
 impl Planned {
-    /// Returns what [`LaunchParams::wave_records`](hostcall_abi::launch::LaunchParams::wave_records) is.
-    pub fn wave_records(&self) -> u64 {
-        self.records.as_ref().map_or(0, |records| records.address)
+    /// Makes the parts of a launch of a kernel. What they refer to is kept by the replay.
+    pub fn fill(&self, parts: &mut Parts) {
+        match &*self.node {
+            Node::Kernel(kernel) => kernel.fill(parts),
+            Node::CodeObject(kernel) => kernel.fill(parts),
+            _ => unreachable!("it is a kernel"),
+        }
+    }
+
+    /// Begins a launch of a kernel.
+    pub fn begin(
+        &self,
+        device: &Inner,
+        parameters: &mut Parameters,
+        sequence: u64,
+        words: &StreamWords,
+    ) -> Result<LaunchId, Error> {
+        match &*self.node {
+            Node::Kernel(kernel) => {
+                let records = self.records.as_ref().map_or(0, |records| records.address);
+                kernel.begin(device, parameters, sequence, words, records)
+            }
+            Node::CodeObject(kernel) => kernel.begin(device, parameters, sequence, words),
+            _ => unreachable!("it is a kernel"),
+        }
     }
 }
 

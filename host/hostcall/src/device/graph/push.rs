@@ -68,18 +68,17 @@ impl Making<'_> {
         let position = self.position;
         let origin = Arc::new(NodeOrigin::new(&self.replay, planned, None));
         let owner: Arc<dyn Owner> = origin.clone();
+        let is_foreign = matches!(*planned.node, Node::CodeObject(_));
         let state = |id, sequence, owner| {
             let new = LaunchState::new(origin.what().clone(), id, sequence, position);
-            Arc::new(LaunchState { owner: Some(owner), ..new })
+            Arc::new(LaunchState { owner: Some(owner), is_foreign, ..new })
         };
         let operation = match &*planned.node {
-            Node::Kernel(kernel) => {
+            Node::Kernel(_) | Node::CodeObject(_) => {
                 self.sequence += 1;
                 let mut parts = queue.blank();
-                kernel.fill(&mut parts);
-                let records = planned.wave_records();
-                let parameters = &mut parts.parameters;
-                let id = kernel.begin(&queue.device, parameters, self.sequence, queue.words(), records)?;
+                planned.fill(&mut parts);
+                let id = planned.begin(&queue.device, &mut parts.parameters, self.sequence, queue.words())?;
                 queue.device.owners.enter(id, owner.clone());
                 self.begun.launches.push(id.into());
                 Operation::Launch(Dispatched { parts, state: state(id, self.sequence, owner) })

@@ -11,6 +11,7 @@
 //! device has it: it stops waiting for pages, runs to its end, and who cancelled it is told
 //! (`LaunchFailure::RanToEnd`). It does not look whether its stream was stopped, just as copies are made all
 //! the same. Its calls do not say whose they are, so a handler that waits for its own kernel waits for ever.
+//! A replay launches it by itself, never in a list.
 //!
 //! | hidden argument | what it gets |
 //! |---|---|
@@ -34,16 +35,19 @@ mod argument;
 
 pub use argument::KernelArgument;
 
-use super::error::{CodeObjectError, Error, GraphError, ImageError, LaunchRefused};
-use super::graph::refuse_captured;
+use super::core::Core;
+use super::error::{CodeObjectError, Error, ImageError, LaunchRefused};
+use super::graph::{CodeObjectNode, Node, capture_of};
 use super::grid::Grid;
 use super::hostcalls::Serving;
 use super::images::read_image;
 use super::inner::{Device, Inner};
 use super::prepare::{check_code, kernel_called};
-use super::stream::{Launch, Parts, Stream};
+use super::stream::{Launch, Parameters, Parts, Stream};
+use super::words::StreamWords;
 use crate::image::{self, Calls, NotAnImage, Target};
 use hostcall_abi::bytes::IntoBytes;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_abi::raw::ForeignRawParams;
 use hostcall_seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
@@ -83,11 +87,14 @@ impl fmt::Debug for CodeObject {
     }
 }
 
+/// Raw channels among the arguments of a launch: where each begins, and what it is but for the launch's own.
+pub(super) type RawArguments = SmallVec<[(usize, ForeignRawParams); 2]>;
+
 /// A kernel of a code object.
 #[derive(Clone)]
 pub struct CodeObjectKernel {
     device: Weak<Inner>,
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     code: Arc<dyn Kernel>,
     parameters: KernelParameters,
     /// Whether the code, or the driver, says what the kernel takes.
@@ -259,19 +266,19 @@ impl CodeObjectKernel {
         &self.parameters
     }
 
-    /// Puts a launch of the kernel on the stream. [`Grid::workgroup_memory`] is what the kernel gets besides what it declares,
-    /// its *dynamic* shared memory.
+    /// Puts a launch of the kernel on the stream, or into what that captures. [`Grid::workgroup_memory`] is what the kernel gets
+    /// besides what it declares, its *dynamic* shared memory.
     ///
     /// # Errors
-    /// When grid or arguments do not fit, the kernel or a buffer is another device's, the stream captures, or the device was
-    /// closed. Nothing is launched then.
+    /// When grid or arguments do not fit, the kernel or a buffer is another device's, or the device was closed. Nothing is
+    /// launched then.
     ///
     /// # Safety
     /// The arguments are those that the kernel takes, of its types, and for all lanes of the grid the kernel accesses no memory but
     /// its own, that of its heap, and the buffers that it is given: it writes to none that is an [`KernelArgument::input`].
     /// Its code is what the device executes without harm, as any code of the program; it was compiled with the version of ROCm's
     /// protocol that its code object was loaded with, and uses neither synchronisation of several grids or devices nor queues
-    /// of its own.
+    /// of its own. All of that holds for each replay of a graph that captured it.
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -279,13 +286,32 @@ impl CodeObjectKernel {
         arguments: &[KernelArgument],
     ) -> Result<Launch, Error> {
         let device = self.device.upgrade().ok_or(Error::Closed)?;
-        let core = &device.core;
-        stream.core().check_own(core, kernel_called(&self.name))?;
+        stream.core().check_own(&device.core, kernel_called(&self.name))?;
+        let capture = capture_of(stream, "launch")?;
+        let mut parts = stream.queue().blank();
+        let raw = self.prepare(&device.core, grid, arguments, &mut parts)?;
+        if let Some(capture) = capture {
+            let node = CodeObjectNode::new(self.clone(), grid, raw, *parts);
+            capture.add(stream.queue(), Node::CodeObject(node.into()))?;
+            return Ok(Launch::captured(stream.queue(), self.name.clone()));
+        }
+        self.fill(grid, &mut parts);
+        stream.queue().launch(self.name.clone(), None, parts, |parameters, sequence, words| {
+            self.begin(&device, grid, &raw, parameters, sequence, words)
+        })
+    }
+
+    /// Checks a launch and packs its arguments. Returns where raw channels are among them.
+    fn prepare(
+        &self,
+        core: &Core,
+        grid: Grid,
+        arguments: &[KernelArgument],
+        parts: &mut Parts,
+    ) -> Result<RawArguments, Error> {
         let kernel = || self.name.to_string();
-        refuse_captured(stream, || GraphError::CodeObjectKernel { kernel: kernel() }, "launch")?;
-        let memory_bytes = grid.workgroup_memory_bytes;
         let (properties, limits) = (core.backend.properties(), self.code.limits());
-        check_code(properties, &self.name, &limits, 0, &grid, memory_bytes)?;
+        check_code(properties, &self.name, &limits, 0, &grid, grid.workgroup_memory_bytes)?;
         if let Some(takes) = self.parameters.workgroup.filter(|takes| *takes != grid.workgroup_size) {
             let given = grid.workgroup_size;
             return Err(LaunchRefused::WorkgroupSize { kernel: kernel(), takes, given }.into());
@@ -295,27 +321,40 @@ impl CodeObjectKernel {
             let (kernel, given) = (kernel(), arguments.len());
             return Err(LaunchRefused::ArgumentCount { kernel, takes, given }.into());
         }
-        let (mut parts, mut raw) = (stream.queue().blank(), SmallVec::<[_; 2]>::new());
+        let mut raw = RawArguments::new();
         for (place, argument) in arguments.iter().enumerate() {
             let takes = self.parameters.bytes.get(place).map(|bytes| *bytes as usize);
-            raw.extend(argument.pack(core, place, takes, &mut parts)?);
+            raw.extend(argument.pack(core, place, takes, parts)?);
         }
-        let Parts { kernel, workgroups, lanes, workgroup_bytes, hidden, values, runs_to_end, .. } =
-            &mut *parts;
-        (*kernel, *runs_to_end) = (Some(self.code.clone()), true);
-        (*workgroups, *lanes) = (grid.workgroups, grid.workgroup_size);
-        (*workgroup_bytes, *hidden) = (memory_bytes, self.hidden);
-        values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
+        Ok(raw)
+    }
+
+    /// Adds to a launch's arguments what else it has.
+    pub(super) fn fill(&self, grid: Grid, parts: &mut Parts) {
+        (parts.kernel, parts.runs_to_end) = (Some(self.code.clone()), true);
+        (parts.workgroups, parts.lanes) = (grid.workgroups, grid.workgroup_size);
+        (parts.workgroup_bytes, parts.hidden) = (grid.workgroup_memory_bytes, self.hidden);
+        parts.values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
+    }
+
+    /// Begins a launch, whose raw channels learn which it is.
+    pub(super) fn begin(
+        &self,
+        device: &Inner,
+        grid: Grid,
+        raw: &RawArguments,
+        parameters: &mut Parameters,
+        sequence: u64,
+        words: &StreamWords,
+    ) -> Result<LaunchId, Error> {
         let record = LaunchRecord { kernel: self.name.clone(), workgroups: grid.workgroups };
-        stream.queue().launch(self.name.clone(), None, parts, |parameters, sequence, words| {
-            let limit = LAUNCHES as usize;
-            let launch = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
-            let stop_at = words.stop_at().get();
-            for (at, params) in raw {
-                let params = ForeignRawParams { launch, stop_at, sequence, ..params };
-                parameters.set_at(at, params.as_bytes());
-            }
-            Ok(launch)
-        })
+        let limit = LAUNCHES as usize;
+        let launch = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
+        let stop_at = words.stop_at().get();
+        for &(at, params) in raw {
+            let params = ForeignRawParams { launch, stop_at, sequence, ..params };
+            parameters.set_at(at, params.as_bytes());
+        }
+        Ok(launch)
     }
 }

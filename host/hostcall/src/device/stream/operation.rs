@@ -73,7 +73,7 @@ impl Parts {
 const FEW_PARAMETERS: usize = 4;
 
 /// A kernel's parameters as their bytes. As many as most launches have need no memory of their own.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Parameters {
     pub bytes: SmallVec<[u8; 256]>,
     ends: SmallVec<[usize; FEW_PARAMETERS]>,
