@@ -6,6 +6,7 @@ use hostcall::device::{Arguments, DeviceBuffer, DeviceBuilder, Faults, Image, La
 use hostcall::hostcall_device::kernel::Kernel;
 use hostcall::server::Waiting;
 use hostcall::services::{Builtins, BuiltinsBuilder};
+use hostcall::trace::Tracer;
 use hostcall::{Device, Error, Grid, LaunchKernel, Stream};
 use parking_lot::Mutex;
 use std::io::{self, Write};
@@ -26,6 +27,8 @@ pub struct Context {
     pub faults: Faults,
     /// Time that lanes of a cancelled launch get on the software device until they are ended by force.
     pub cancel_grace: Duration,
+    /// Whether all that kernels and the host do is traced.
+    pub is_traced: bool,
     /// What makes the device's backend; without it the device of that name is opened.
     pub backend: Option<MakeBackend>,
     /// Devices that are open.
@@ -109,6 +112,7 @@ impl Default for Context {
             wave_size: 32,
             faults: Faults::default(),
             cancel_grace: Duration::from_secs(5),
+            is_traced: false,
             backend: None,
             open: OpenDevices::default(),
         }
@@ -235,6 +239,13 @@ impl Context {
         let builder = match &self.backend {
             None => builder,
             Some(MakeBackend(make)) => builder.backend(make(software)?),
+        };
+        let builder = match self.is_traced {
+            false => builder,
+            true => {
+                let tracer = Tracer::builder().writer(io::sink()).start();
+                builder.trace(&tracer.map_err(|error| error.to_string())?)
+            }
         };
         let device = setup(builder).open().map_err(|error| error.to_string())?;
         let image = self.image.as_ref().map(|image| device.load(image)).transpose();

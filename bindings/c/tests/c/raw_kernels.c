@@ -1,4 +1,4 @@
-/* Kernels in C that write to raw channels: for AMD's GPUs, for NVIDIA's, and for threads of the host. */
+/* Kernels in C that write to raw channels, and one that posts: for AMD's GPUs and for NVIDIA's. */
 #include "hostcall_device.h"
 
 #if defined(__AMDGCN__)
@@ -87,6 +87,18 @@ KERNEL faults(struct hostcall_raw_stream out, uint64_t *arrived, uint64_t lanes,
     hostcall_add_((uint64_t)arrived, 1);
     for (;;) {
         if (lane_of_grid() == 0 && hostcall_load_((uint64_t)arrived) == lanes)
+            hostcall_store_((uint64_t)nowhere, 1);
+        hostcall_pause_();
+    }
+}
+
+/* Each lane posts its number; when so many have, the grid's first lane writes where no memory is. The others wait for ever. */
+KERNEL posts_and_faults(uint64_t context, uint64_t method, uint64_t *arrived, uint64_t lanes, uint64_t *nowhere) {
+    uint64_t lane = lane_of_grid();
+    hostcall_post_words(context, method, &lane, 1);
+    hostcall_add_((uint64_t)arrived, 1);
+    for (;;) {
+        if (lane == 0 && hostcall_load_((uint64_t)arrived) == lanes)
             hostcall_store_((uint64_t)nowhere, 1);
         hostcall_pause_();
     }

@@ -4,11 +4,12 @@ use crate::common::run;
 use crate::{kernels, texts_of};
 use hostcall::raw::{Block, DropNewest, Policy, RawChannel, RawPage, RawStatistics};
 use hostcall::rocm::{CodeObject, KernelArgument, Version};
-use hostcall::{Device, Error, Grid, Stream};
+use hostcall::{CallError, Device, Error, Grid, Stream, service};
 use hostcall_abi::launch::LaunchId;
+use hostcall_abi::word::check_of;
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 /// What C is compiled with for a GPU.
@@ -28,7 +29,10 @@ struct Host {
 
 impl Host {
     fn open() -> Self {
-        let device = Device::open("gfx942").unwrap();
+        Self::of(Device::open("gfx942").unwrap())
+    }
+
+    fn of(device: Device) -> Self {
         let stream = device.stream().unwrap();
         let code = device.load_code_object_bytes(&GFX942, Version::Stacks).unwrap();
         Self { device, stream, code }
@@ -197,6 +201,50 @@ fn kills_a_kernel() {
     told.sort();
     assert_eq!(told, (0..lanes).collect::<Vec<_>>());
     assert_eq!(channel.statistics().swept_pages, 3);
+}
+
+#[service(number = 700)]
+trait Notes {
+    fn note(lane: u64);
+}
+
+#[derive(Clone, Default)]
+struct Noted(Arc<Mutex<Vec<u64>>>);
+
+impl NotesHandler for Noted {
+    fn note(&self, lane: u64) -> Result<(), CallError> {
+        self.0.lock().unwrap().push(lane);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_kernel_posts_before_a_fault_arrives() {
+    let mut child = Command::new(std::env::current_exe().expect("the test has a path"));
+    run(child.args(["--exact", "gfx942::posts_and_faults", "--ignored"]));
+}
+
+/// What the process of the test above does.
+#[test]
+#[ignore = "its process has no GPU in software afterwards"]
+fn posts_and_faults() {
+    let noted = Noted::default();
+    let host = Host::of(Device::builder("gfx942").service(Notes::serve(noted.clone())).open().unwrap());
+    let (context, lanes) = (host.device.context("posts").unwrap(), 3 * 64u64);
+    let (arrived, note) = (host.device.alloc_zeroed::<u64>(1).unwrap(), Notes::METHODS[0]);
+    let arguments = [
+        KernelArgument::context(&context),
+        KernelArgument::value(u64::from(note.number()) | u64::from(check_of(note.schema())) << 16),
+        KernelArgument::buffer(&arrived),
+        KernelArgument::value(lanes),
+        KernelArgument::value(8u64),
+    ];
+    let launch = host.launch("posts_and_faults", Grid::new(3, 64), &arguments);
+    assert!(matches!(launch.wait(), Err(Error::Launch { .. })));
+    context.flush().unwrap();
+    let mut noted = std::mem::take(&mut *noted.0.lock().unwrap());
+    noted.sort_unstable();
+    assert!(noted.into_iter().eq(0..lanes));
 }
 
 #[test]

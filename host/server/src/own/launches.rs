@@ -520,6 +520,25 @@ mod tests {
         assert_eq!(indices.len(), RESTING);
     }
 
+    /// After the last generation of an index comes the first.
+    #[test]
+    fn generations_begin_again() {
+        let launches = launches();
+        for word in &launches.words {
+            word.store((LaunchId::LAST_GENERATION - 1) << GENERATION, Ordering::Relaxed);
+        }
+        for generation in [LaunchId::LAST_GENERATION, 1, 2] {
+            for _ in 0..RESTING {
+                let (id, _) = launches.begin(LaunchRecord::default()).unwrap();
+                assert_eq!(id.generation(), generation);
+                assert!(launches.is_live(id) && launches.is_known(id));
+                assert_eq!(launches.cancel(id.into(), CancelReason::Asked), 1);
+                assert_eq!(launches.end_and_free(id), [(id, CancelReason::Asked)]);
+                assert!(!launches.is_live(id) && !launches.is_known(id));
+            }
+        }
+    }
+
     /// A launch beside a context wakes the consumers as one that is alone does.
     #[test]
     fn a_context_is_no_launch_that_runs() {

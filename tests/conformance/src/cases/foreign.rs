@@ -8,6 +8,7 @@ use hostcall::graph::{CaptureMode, NodeFailure};
 use hostcall::raw::{Block, DropNewest, RawChannel};
 use hostcall::rocm::{CodeObject, KernelArgument};
 use hostcall::{Device, Error, Grid, LaunchFailure, Stream};
+use hostcall_abi::launch::LaunchId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -177,11 +178,18 @@ pub fn captured(context: &Context) -> Outcome {
         let replay = instance.launch(&host.stream).map_err(text)?;
         while !replay.is_done() || records < replays * count * u64::from(lanes) {
             let Some(page) = reader.next_within(Duration::from_millis(1)) else { continue };
-            launches.insert(page.writer().launch.to_bits());
+            let launch = page.writer().launch;
+            if launches.insert(launch.to_bits()) {
+                // It has not ended: it waits for this page.
+                let origin = host.device.origin(launch).ok_or("the launch has no origin")?;
+                same!((origin.replay, &*origin.kernel), (replays, "records"));
+            }
             records += page.records().count() as u64;
         }
         replay.wait().map_err(text)?;
     }
+    let origin = |launch: &u32| host.device.origin(LaunchId::from_bits(*launch));
+    same!(launches.iter().find_map(origin), None);
     same!((launches.len(), values.read().map_err(text)?), (5, vec![7]));
     same!(records, 5 * count * u64::from(lanes));
     let replay = instance.launch(&host.stream).map_err(text)?;

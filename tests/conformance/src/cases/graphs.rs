@@ -162,6 +162,41 @@ pub fn many_replays(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// A graph of many kernels becomes one with other arguments between its replays: each kernel has those of its replay.
+pub fn changed(context: &Context) -> Outcome {
+    const NODES: usize = 260;
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let out = session.out(Grid::new(NODES as u32, 1), 1)?;
+    let place = |node: usize, step: usize| node * step % NODES;
+    let graph = |step: usize| {
+        capture(&stream, |stream| {
+            for node in 0..NODES {
+                let at = place(node, step);
+                let part = out.part(at..=at).map_err(text)?;
+                session.launch(stream, graph_add, ONE, (&part,))?;
+            }
+            Ok(())
+        })
+    };
+    let instance = instance(graph(1)?)?;
+    let mut expected = vec![0; NODES];
+    let steps: &[usize] = if context.device == "gfx942" { &[2, 13] } else { &[1, 2, 13, 5, 130, 7, 26] };
+    for (round, step) in steps.iter().enumerate() {
+        ensure!(instance.update(&graph(*step)?).map_err(text)?);
+        if round % 2 == 0 {
+            instance.upload(&stream).map_err(text)?;
+        }
+        for _ in 0..2 {
+            instance.launch(&stream).map_err(text)?;
+            (0..NODES).for_each(|node| expected[place(node, *step)] += 1);
+        }
+    }
+    stream.synchronize().map_err(text)?;
+    same!(read(&out)?, expected);
+    Ok(())
+}
+
 pub fn prints(context: &Context) -> Outcome {
     let session = open(context)?;
     let stream = session.stream()?;

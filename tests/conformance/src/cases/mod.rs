@@ -72,9 +72,10 @@ cases! {
     bytes: lengths own_lengths megabyte small in_turn in_parts too_large;
     statuses: failures unsafe_methods timeouts default_service registered_while_running removed duplicates_are_refused;
     lifecycle: cancelled_while_waiting cancelled_between_calls broken_slots lost_call closed_with_calls_in_flight two_devices two_gpus several_consumers idle;
-    streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches beside_a_full_device;
+    streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches handlers_copy;
+    streams: beside_a_full_device;
     progress: launches limits_and_cancellations cancelled_nodes events copies reads host_functions other_streams opened_from_another_stream replays synchronize;
-    graphs: replays lists moves many_replays prints panics asks turns choices broken;
+    graphs: replays lists moves many_replays changed prints panics asks turns choices broken;
     print: types owned by_device generic order origins outputs while_running;
     foreign: records apart bytes dropped left_open captured;
     points: said;

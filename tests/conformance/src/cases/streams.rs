@@ -2,7 +2,7 @@ use crate::context::{done, read};
 use crate::{Context, Gates, Noted, Outcome, Session, echo, same};
 use conformance::services::{AsyncGate, Gate, Keys, Launcher, LauncherHandler, Meter};
 use conformance::streams::*;
-use hostcall::{Event, Grid};
+use hostcall::{Error, Event, Grid};
 use hostcall_abi::CallError;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -114,6 +114,56 @@ pub fn handler_launches(context: &Context) -> Outcome {
     *launches.0.lock() = None;
     outcome?;
     same!(noted.counters(), (0..12).map(|key| (key, 6)).collect());
+    Ok(())
+}
+
+/// Allocates, copies and launches while the caller waits.
+#[derive(Clone, Default)]
+struct Copies(Launches);
+
+impl LauncherHandler for Copies {
+    fn launch(&self, value: u64) -> Result<u64, CallError> {
+        let session = self.0.0.lock().clone().ok_or(CallError::Failed(1))?;
+        let copied = || -> Result<Vec<u64>, Error> {
+            let stream = session.device.stream()?;
+            let (values, copy) =
+                (session.device.upload(&[value; 3000])?, session.device.alloc_zeroed::<u64>(3000)?);
+            stream.copy(&copy, &values)?;
+            stream.fill(&values, 1)?;
+            values.write(&[5; 3000])?;
+            copy.read()
+        };
+        let is_copied = copied().is_ok_and(|copied| copied == [value; 3000]);
+        session.run(stream_count, Grid::new(1, 1), (value,)).map_err(|_| CallError::Failed(2))?;
+        if is_copied { Ok(value + 1) } else { Err(CallError::Failed(3)) }
+    }
+}
+
+/// Handlers use the device in every way while launches stand behind the one that waits for them, on its stream and on one that
+/// waits for it.
+pub fn handlers_copy(context: &Context) -> Outcome {
+    let noted = Noted::default();
+    let session =
+        context.open(|device| device.inline_service(echo()).inline_service(Meter::serve(noted.clone())))?;
+    let copies = Copies::default();
+    *copies.0.0.lock() = Some(session.clone());
+    session.device.register(Launcher::serve(copies.clone())).map_err(text)?;
+    let grid = Grid::new(2, 6);
+    let (out, steps, streams) =
+        (session.out(grid, 1)?, session.out(grid, 1)?, [session.stream()?, session.stream()?]);
+    let launched = || {
+        session.launch(&streams[0], stream_launch, grid, (&out,))?;
+        session.launch(&streams[0], stream_step, grid, (0u64, &steps))?;
+        streams[1].wait_for(&streams[0].record().map_err(text)?).map_err(text)?;
+        session.launch(&streams[1], stream_step, grid, (1u64, &steps))?;
+        streams[1].synchronize().map_err(text)
+    };
+    let outcome = launched();
+    // Handler and device would keep each other alive.
+    *copies.0.0.lock() = None;
+    outcome?;
+    done(&read(&out)?)?;
+    same!((read(&steps)?, noted.counters()), (vec![2; 12], (0..12).map(|key| (key, 1)).collect()));
     Ok(())
 }
 

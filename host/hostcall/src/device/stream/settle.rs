@@ -252,13 +252,13 @@ impl StreamQueue {
         interrupted: &dyn Deref<Target = u64>,
     ) -> End {
         let (device, id) = (&self.device, launch.id);
+        if launch.owner.is_some() {
+            device.owners.leave(id);
+        }
         if !launch.is_served() {
             // When the device has failed, that is what there is to tell.
             let cancelled = launch.cancelled.get().copied().filter(|_| self.dead.get().is_none());
             return self.judge(launch.clone(), Report::default(), cancelled, running);
-        }
-        if launch.owner.is_some() {
-            device.owners.leave(id);
         }
         let report = device.builtins.reports().take(id);
         let cancelled = cancelled.binary_search_by_key(&id, |(of, _)| *of).ok().map(|at| cancelled[at].1);
