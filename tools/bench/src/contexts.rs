@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Compiles the kernels for the bed's device. `None` where there is no compiler.
-fn compile(bed: &Bed, options: &Options, defines: &[String]) -> Result<Option<Vec<u8>>> {
+fn compile(bed: &Bed, options: &Options) -> Result<Option<Vec<u8>>> {
     let folder = tempfile::tempdir()?;
     let (source, made) = (folder.path().join("contexts.cu"), folder.path().join("contexts"));
     std::fs::write(&source, include_str!("contexts.cu"))?;
@@ -40,9 +40,7 @@ fn compile(bed: &Bed, options: &Options, defines: &[String]) -> Result<Option<Ve
             clang
         }
     };
-    let Ok(output) = command.args(defines).arg(&source).arg("-o").arg(&made).output() else {
-        return Ok(None);
-    };
+    let Ok(output) = command.arg(&source).arg("-o").arg(&made).output() else { return Ok(None) };
     if !output.status.success() {
         return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()).into());
     }
@@ -123,7 +121,7 @@ impl Foreign<'_> {
 /// Calls and posts from a context. Each figure's floor is that of a Rust kernel in the same run.
 pub fn contexts(options: &Options) -> Result<Vec<Row>> {
     let bed = Bed::open(options, None, None)?;
-    let Some(code) = compile(&bed, options, &[])? else {
+    let Some(code) = compile(&bed, options)? else {
         let compiler = if options.is_nvidia() { "nvcc" } else { "clang-22" };
         return match options.only.is_empty() {
             true => Ok(Vec::new()),
@@ -177,41 +175,5 @@ pub fn contexts(options: &Options) -> Result<Vec<Row>> {
             return Err("posts were lost or changed".into());
         }
     }
-    if options.is_nvidia() {
-        waits(options, &bed, &mut rows)?;
-    }
     Ok(rows)
-}
-
-/// The same calls with other waits before the first look, in cycles: what a lone lane's held call waits, and what one that claims
-/// its slot does.
-fn waits(options: &Options, bed: &Bed, rows: &mut Vec<Row>) -> Result<()> {
-    let null = Pair { name: "null_calls", method: &Bench::METHODS[0], rust: &kernels::null_calls };
-    for [held, claimed] in
-        [[1, 1], [650, 850], [750, 950], [850, 1050], [950, 1150], [1050, 1250], [1200, 1500]]
-    {
-        let defines = [("ALONE", held), ("OF_OWNER", claimed - held)]
-            .map(|(name, cycles)| format!("-DHOSTCALL_CYCLES_{name}_={cycles}u"));
-        let Some(code) = compile(bed, options, &defines)? else { return Ok(()) };
-        let code = bed.device.load_code_object_bytes(&code, Version::Stacks)?;
-        let context = bed.device.context("contexts.cu")?;
-        let foreign = Foreign { bed, code, context, repeats: options.repeats };
-        let name = |name: &str, cycles| -> &'static str { format!("{name}_after_{cycles}").leak() };
-        for (slot, what, cycles) in [(Slot::Held, "held", held), (Slot::Claimed, "claimed", claimed)] {
-            const COUNT: u64 = 20_000;
-            let one = Grid::new(1, 1);
-            let [own, rust] = foreign.beside(&null, slot, one, COUNT, |ns, _| ns / COUNT as f64)?;
-            rows.push(Row::time(name(&format!("context_call_{what}"), cycles), "ns", own, Some(rust)));
-            let (waves, each) = (1056, 2_000);
-            let of = |_, time: Duration| f64::from(waves) * each as f64 / time.as_secs_f64();
-            let [own, rust] = foreign.beside(&null, slot, Grid::new(waves, 1), each, of)?;
-            rows.push(Row::rate(
-                name(&format!("context_calls_per_s_{what}"), cycles),
-                "calls/s",
-                own,
-                Some(rust),
-            ));
-        }
-    }
-    Ok(())
 }
