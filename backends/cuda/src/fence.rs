@@ -13,6 +13,33 @@ pub(crate) struct Fence {
     event: Option<Event>,
 }
 
+/// While it lives, what this thread asks the driver for ends no capture of another thread's, as it may in a user's thread.
+struct Relaxed<'g> {
+    gpu: &'g Gpu,
+    before: sys::CUstreamCaptureMode,
+}
+
+impl<'g> Relaxed<'g> {
+    fn enter(gpu: &'g Gpu) -> Result<Self, Error> {
+        let mut relaxed = Self { gpu, before: sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED };
+        relaxed.exchange()?;
+        Ok(relaxed)
+    }
+
+    fn exchange(&mut self) -> Result<(), Error> {
+        let mode = &mut self.before;
+        // SAFETY: LOADED; the mode lives through the call.
+        self.gpu.run(|| "changing a thread's capture mode".into(), || unsafe { sys::cuThreadExchangeStreamCaptureMode(mode) })
+    }
+}
+
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        // A driver that fails here fails for whatever comes next too.
+        let _ = self.exchange();
+    }
+}
+
 impl Gpu {
     /// Records an event behind what has been submitted to a stream.
     ///
@@ -20,6 +47,7 @@ impl Gpu {
     /// The stream is one of the driver's, of this GPU's primary context, or 0, 1 or 2 (the default ones), and lives through the
     /// call.
     pub(crate) unsafe fn fence(self: &Arc<Self>, stream: u64) -> Result<Fence, BackendError> {
+        let _relaxed = Relaxed::enter(self)?;
         let stream: sys::CUstream = std::ptr::with_exposed_provenance_mut::<c_void>(stream as usize).cast();
         let mut capturing = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: LOADED; the caller vouches for the stream, and the result lives through the call.
@@ -41,6 +69,7 @@ impl Gpu {
 impl hostcall_seam::Fence for Fence {
     fn is_done(&self) -> Result<bool, BackendError> {
         let Some(event) = &self.event else { return Ok(true) };
+        let _relaxed = Relaxed::enter(&self.gpu)?;
         let mut is_done = false;
         let query = || {
             // SAFETY: LOADED, with an event of this GPU.

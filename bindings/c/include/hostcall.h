@@ -1057,8 +1057,8 @@ hostcall_status hostcall_context_fence(const hostcall_context *context,
                                        hostcall_fence **fence,
                                        hostcall_error **error);
 
-// Returns whether the kernels before the fence have ended and their posts have been handled; false for NULL, and where the
-// device failed.
+// Returns whether there is nothing more to wait for: the kernels before the fence have ended and their posts have been handled,
+// or the device failed or was closed, which hostcall_fence_wait tells. False for NULL.
 bool hostcall_fence_is_done(const hostcall_fence *fence);
 
 // Waits until the kernels before the fence have ended and their posts have been handled, at most for `limit_ns`; UINT64_MAX is

@@ -66,9 +66,9 @@ functions! {
         hostcall_fence(unsafe { context.context.fence(stream) }?)
     }
 
-    /// Returns whether the kernels before the fence have ended and their posts have been handled; false for NULL, and where the
-    /// device failed.
-    ask hostcall_fence_is_done(fence: &hostcall_fence) -> bool { fence.0.is_done().unwrap_or(false) }
+    /// Returns whether there is nothing more to wait for: the kernels before the fence have ended and their posts have been handled,
+    /// or the device failed or was closed, which hostcall_fence_wait tells. False for NULL.
+    ask hostcall_fence_is_done(fence: &hostcall_fence) -> bool { fence.0.is_done().unwrap_or(true) }
 
     /// Waits until the kernels before the fence have ended and their posts have been handled, at most for `limit_ns`; UINT64_MAX is
     /// without a limit.

@@ -81,25 +81,43 @@ def test_blocks_call_post_check_and_print(tmp_path: Path, capfd: pytest.CaptureF
     assert lines == [f"program {program} of 600: {program * 0.5:.2f}" for program in range(3)]
 
 
-def test_a_later_process_knows_the_texts(tmp_path: Path) -> None:
-    """It runs compiled kernels, which have the numbers alone."""
-    kernel = Compiled(tmp_path, kernels.checks_all, BLOCK=256)
+def test_other_processes_know_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run kernels from Triton's cache, which have numbers alone: one imported the package before these were compiled."""
     program = """
 import json, sys, numpy as np, hostcall, hostcall.triton
+print("ready", flush=True)
+path, name = input().split()
 with hostcall.Device("gfx942", timeout=60) as device:
-    context, x = device.context("later"), device.buffer(256, "f4")
+    context, x = device.context("other"), device.buffer(256, "f4")
     np.asarray(x)[9] = -1
     nothing = np.uint64(0)
-    device.load(sys.argv[1]).launch(sys.argv[2], 1, 256, x, context, np.int32(256), nothing, nothing).wait(timeout=60)
+    device.load(path).launch(name, 1, 256, x, context, np.int32(256), nothing, nothing).wait(timeout=60)
     try:
         context.flush()
     except hostcall.KernelPanic as panic:
         print(json.dumps([panic.message, panic.file, panic.thread]))
 """
-    command = [sys.executable, "-c", program, str(kernel.path), kernel.made.metadata.name]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    message, file, thread = json.loads(done.stdout)
-    assert message == "`x is positive` does not hold" and Path(file).name == "triton_kernels.py" and thread == [9, 0, 0]
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    folder = Path(triton.knobs.cache.dir, "hostcall-texts")
+    folder.mkdir(parents=True)
+    for number, spoiled in enumerate([b"", b"5", b"null", b"\xff", b'["","a","f",null]', b'["","a","f",-1]', b'["p",1,2']):
+        Path(folder, f"{number:08x}.json").write_bytes(spoiled)
+
+    def start() -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        return process
+
+    before = start()
+    kernel = Compiled(tmp_path, kernels.checks_all, BLOCK=256)
+    for process in (before, start()):
+        out, err = process.communicate(f"{kernel.path} {kernel.made.metadata.name}\n", timeout=120)
+        assert process.returncode == 0, err
+        message, file, thread = json.loads(out)
+        assert message == "`x is positive` does not hold" and Path(file).name == "triton_kernels.py" and thread == [9, 0, 0]
+    # This one had the texts from the beginning, and tells at once what it is.
+    assert "triton_kernels.py:" in err and "`x is positive` does not hold" in err
 
 
 @pytest.mark.parametrize(

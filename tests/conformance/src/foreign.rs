@@ -62,14 +62,14 @@ mod threads {
     #[cfg(foreign_kernels)]
     unsafe extern "C" {
         #[link_name = "hostcall_test_turn"]
-        pub safe fn turn(lane: u32, context: u64, methods: *const u64, told: *mut u64, lanes: u32);
+        pub fn turn(lane: u32, context: u64, methods: *const u64, told: *mut u64, lanes: u32);
         #[link_name = "hostcall_test_meet"]
-        pub safe fn meet(context: u64, methods: *const u64, key: u64);
+        pub fn meet(context: u64, methods: *const u64, key: u64);
     }
     #[cfg(not(foreign_kernels))]
-    pub fn turn(_: u32, _: u64, _: *const u64, _: *mut u64, _: u32) {}
+    pub unsafe fn turn(_: u32, _: u64, _: *const u64, _: *mut u64, _: u32) {}
     #[cfg(not(foreign_kernels))]
-    pub fn meet(_: u64, _: *const u64, _: u64) {}
+    pub unsafe fn meet(_: u64, _: *const u64, _: u64) {}
 }
 
 /// Two waves with lanes that come to a call together.
@@ -386,7 +386,7 @@ impl Stage {
             ensure!(KERNELS.is_some());
             let told: &'static mut [u64] = vec![0; LANES * TOLD].leak();
             let methods: &'static [u64] = methods.leak();
-            let (told, methods) = (told.as_mut_ptr().addr(), methods.as_ptr().addr());
+            let (told, methods) = (told.as_mut_ptr().expose_provenance(), methods.as_ptr().expose_provenance());
             Lanes::Threads { told, methods, running: Vec::new() }
         } else {
             let turns = match code {
@@ -417,7 +417,11 @@ impl Stage {
                 running.extend((0..LANES as u32).map(|lane| {
                     std::thread::spawn(move || {
                         let (told, methods) = (told as *mut u64, methods as *const u64);
-                        (0..replays).for_each(|_| threads::turn(lane, context, methods, told, LANES as u32));
+                        for _ in 0..replays {
+                            // SAFETY: the memory is kept for good; each lane writes to its own part, which is read when all
+                            // threads have ended.
+                            unsafe { threads::turn(lane, context, methods, told, LANES as u32) };
+                        }
                     })
                 }));
             }
@@ -559,7 +563,8 @@ impl Stage {
         let threads: Vec<_> = match &self.lanes {
             Lanes::Threads { methods, .. } => {
                 let (context, methods) = (self.context.address().get(), *methods);
-                let meet = move || threads::meet(context, methods as *const u64, key);
+                // SAFETY: the methods are kept for good, and nobody writes to them.
+                let meet = move || unsafe { threads::meet(context, methods as *const u64, key) };
                 (0..count).map(|_| std::thread::spawn(meet)).collect()
             }
             Lanes::Graph(gpu) => {

@@ -6,7 +6,9 @@ import asyncio
 import atexit
 import importlib
 import os
+import re
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -31,11 +33,26 @@ _open: weakref.WeakSet[Device]
 _of_all: list[Callable[[Device], object]] = []
 
 
+_opening = threading.Lock()
+_finders: list[Callable[[int], tuple[str, str, int] | None]] = []
+
+
 def serve_on_all(add: Callable[[Device], object]) -> None:
     """Has ``add`` called with all devices that are open, and with all that come."""
-    for device in list(_open):
-        add(device)
-    _of_all.append(add)
+    with _opening:
+        _of_all.append(add)
+        devices = list(_open)
+    for device in devices:
+        try:
+            add(device)
+        except (ValueError, RuntimeError) as error:
+            # One that has the number taken, or was closed meanwhile: others work.
+            warnings.warn(f"{device.name}: {error}", RuntimeWarning, stacklevel=3)
+
+
+def find_texts_by(find: Callable[[int], tuple[str, str, int] | None]) -> None:
+    """Has ``find`` asked for text, file and line of a check whose number nobody asked for in this process."""
+    _finders.append(find)
 
 
 @dataclass(frozen=True)
@@ -123,12 +140,15 @@ class _Closing:
 
 
 def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
-    return [
-        KernelPanic(
-            f"`{condition}` does not hold", kernel=kernel, file=file, line=line, block=block, thread=thread, lane=lane, count=count
-        )
-        for condition, file, line, block, thread, lane, count in checks
-    ]
+    panics = []
+    for condition, file, line, block, thread, lane, count in checks:
+        unknown = re.fullmatch("check 0x([0-9a-f]+)", condition)
+        if unknown and not file:
+            for find in _finders:
+                condition, file, line = find(int(unknown[1], 16)) or (condition, file, line)
+        message = f"`{condition}` does not hold"
+        panics.append(KernelPanic(message, kernel=kernel, file=file, line=line, block=block, thread=thread, lane=lane, count=count))
+    return panics
 
 
 def _handle_of(stream: object) -> int:
@@ -267,9 +287,11 @@ class Device(_Closing):
         self._process = os.getpid()
         self.name = name
         self.product, self.target, self.wave_lanes = self._raw.properties()
-        _open.add(self)
+        with _opening:
+            _open.add(self)
+            added = list(_of_all)
         try:
-            for add in _of_all:
+            for add in added:
                 add(self)
             for service in services:
                 self.serve(service)

@@ -28,15 +28,19 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
 import struct
+import threading
+import warnings
 from pathlib import Path
+from typing import Any
 
 import triton
 from triton.language import core
 
 import hostcall
 
-from ._device import Device, serve_on_all
+from ._device import Device, find_texts_by, serve_on_all
 
 __all__ = ["call", "check", "post", "print"]
 
@@ -45,55 +49,76 @@ _MOST_WORDS = 4
 _MOST_PRINTED = 3
 _PRINT = 65535
 
+_MOST_AT_IMPORT = 1000
+
 _formats: dict[int, tuple[str, str]] = {}
 
 
-class _Texts:
-    """Texts of checks and lines, by their numbers. They are kept beside Triton's compiled kernels, which have the numbers alone:
-    a later process runs those without compiling them."""
-
-    def __init__(self) -> None:
-        self._path = Path(triton.knobs.cache.dir) / "hostcall-texts.jsonl"
-        self._known: set[tuple[str, str, str, int]] = set()
-        try:
-            lines = self._path.read_text().splitlines()
-        except OSError:
-            lines = []
-        for line in lines:
-            try:
-                kind, text, file, place = json.loads(line)
-                self._take(str(kind), str(text), str(file), int(place))
-            except ValueError:
-                # Cut where a process ended while it wrote.
-                continue
-
-    def _take(self, kind: str, text: str, file: str, line: int) -> int:
-        self._known.add((kind, text, file, line))
-        # The values' types are part of a line's text.
-        number = hostcall.check_number(f"{kind}\0{text}" if kind else text, file, line)
-        if kind:
-            _formats[number] = (kind[1:], text)
-        return number
-
-    def number(self, kind: str, text: str, file: str, line: int) -> int:
-        is_new = (kind, text, file, line) not in self._known
-        number = self._take(kind, text, file, line)
-        if is_new:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a") as all:
-                all.write(json.dumps([kind, text, file, line]) + "\n")
-        return number
+def _folder() -> Path:
+    """Where texts of checks and lines lie: beside Triton's compiled kernels, which have their numbers alone. A process that finds a
+    kernel there did not compile it. Each text is a file of its own, so that processes that compile at once do not meet."""
+    return Path(triton.knobs.cache.dir) / "hostcall-texts"
 
 
-_texts = _Texts()
+def _enter(kind: str, text: str, file: str, line: int) -> int:
+    # The values' types are part of a line's text.
+    number = hostcall.check_number(f"{kind}\0{text}" if kind else text, file, line)
+    if kind:
+        _formats[number] = (kind[1:], text)
+    return number
+
+
+def _read(path: Path) -> tuple[str, str, int] | None:
+    """Returns the text, file and line that a file has, and enters them; ``None`` where it has none, or those of another number."""
+    try:
+        kind, text, file, line = json.loads(path.read_text("utf-8"))
+        if [type(part) for part in (kind, text, file, line)] == [str, str, str, int]:
+            if _enter(kind, text, file, line) == int(path.stem, 16):
+                return text, file, line
+    except (OSError, ValueError, TypeError, OverflowError):
+        pass
+    return None
+
+
+def _find(number: int) -> tuple[str, str, int] | None:
+    return _read(_folder() / f"{number:08x}.json")
+
+
+def _number(kind: str, text: str, generator: Any) -> int:
+    """Returns the number of a text at the place that is compiled, as Triton's signed integers have it."""
+    file, line = generator.file_name or "", generator.begin_line + getattr(generator.cur_node, "lineno", 0)
+    number = _enter(kind, text, file, line)
+    path = _folder() / f"{number:08x}.json"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+            made.write_text(json.dumps([kind, text, file, line]), "utf-8")
+            made.replace(path)
+    except OSError as error:
+        what = f"{error}: processes that find this kernel in Triton's cache will not know the text {text!r}"
+        warnings.warn(what, RuntimeWarning, stacklevel=2)
+    return number - (1 << 32) if number >> 31 else number
+
+
+def _enter_newest() -> None:
+    """Enters the texts of a process before, so that what is told at once has them: the newest, since each edit leaves some."""
+    try:
+        newest = sorted(_folder().glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return
+    for path in newest[:_MOST_AT_IMPORT]:
+        _read(path)
 
 
 def _printed(number: hostcall.u64, a: hostcall.u64, b: hostcall.u64, c: hostcall.u64) -> None:
-    kinds, text = _formats[number]
-    builtins.print(text.format(*(_read(kind, word) for kind, word in zip(kinds, (a, b, c)))))
+    if number not in _formats:
+        _find(number)
+    kinds, text = _formats.get(number, ("uuu", f"line {number:#x}, whose text is not in Triton's cache: {{}} {{}} {{}}"))
+    builtins.print(text.format(*(_value_of(kind, word) for kind, word in zip(kinds, (a, b, c)))))
 
 
-def _read(kind: str, word: int) -> int | float:
+def _value_of(kind: str, word: int) -> int | float:
     form, size = {"i": ("q", 8), "u": ("Q", 8), "f": ("f", 4), "d": ("d", 8)}[kind]
     value: int | float = struct.unpack("<" + form, word.to_bytes(8, "little")[:size])[0]
     return value
@@ -103,6 +128,8 @@ def _print_on(device: Device) -> None:
     device.on_post(number=_PRINT, name="hostcall::triton::print")(_printed)
 
 
+_enter_newest()
+find_texts_by(_find)
 serve_on_all(_print_on)
 
 
@@ -112,6 +139,8 @@ class _Making:
     def __init__(self, semantic, context, method, mask, values) -> None:
         self.semantic = semantic
         self.is_once = not any(isinstance(value, core.tensor) and value.type.is_block() for value in (mask, *values))
+        if self.is_once and getattr(semantic.builder.options, "num_ctas", 1) > 1:
+            raise ValueError("a program of several CTAs has several first threads: call with a block, and a mask for one element")
         self.context = self.cast(context, _I64)
         self.method = [] if method is None else [self.cast(method, _I64)]
         self.mask = self.cast(self.cast(True if _plain(mask) is None else mask, core.int1), _I32)
@@ -171,12 +200,6 @@ def _plain(value):
     return value.value if isinstance(value, core.constexpr) else value
 
 
-def _number(kind, text, generator):
-    line = generator.begin_line + getattr(generator.cur_node, "lineno", 0)
-    number = _texts.number(kind, text, generator.file_name or "", line)
-    return number - (1 << 32) if number >> 31 else number
-
-
 @triton.jit
 def _sum(a, b):
     return a + b
@@ -192,7 +215,7 @@ def call(context, method, *words, mask=None, otherwise=0, result=_I64, _semantic
     result = _plain(result)
     make = _Making(_semantic, context, method, mask, (otherwise, *words))
     words = [word for word, _ in make.words(words, _MOST_WORDS, "a call")]
-    otherwise, _ = make.word(make.cast(otherwise, result))
+    otherwise, _ = make.word(make.cast(otherwise, _I64 if result.is_ptr() else result))
     mask = make.mask
     if make.is_once:
         # One thread calls, and it alone has something in a sum, which tells the others.

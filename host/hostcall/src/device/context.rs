@@ -19,7 +19,7 @@ use hostcall_abi::context::{CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJO
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES, LayoutError};
 use hostcall_channel::SharedMemory;
-use hostcall_locks::Mutex;
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{DeviceAddress, DeviceKind, Memory};
 use hostcall_server::services::FailedCheck;
 use hostcall_server::{CancelReason, LaunchRecord, Server};
@@ -32,7 +32,7 @@ use std::sync::{Arc, Weak};
 pub(super) const CONTEXT_SLOTS: u32 = 64;
 
 /// What kernels with a context's address reach: its block, and the channel that this leads to.
-struct Reach {
+pub(super) struct Reach {
     block: Arc<dyn Memory>,
     _channel: Arc<dyn Memory>,
     _extras: [Arc<dyn Memory>; 3],
@@ -41,6 +41,11 @@ struct Reach {
 
 /// In the process's name: what kernels may reach although nobody here has it any more.
 static KEPT: Mutex<Vec<Arc<Reach>>> = Mutex::new(Vec::new());
+
+/// Keeps other threads from what kernels may still reach, while a child is made by `fork`.
+pub(super) fn hold_kept() -> MutexGuard<'static, Vec<Arc<Reach>>> {
+    KEPT.lock()
+}
 
 /// A place from which kernels call that others launch: those of CUDA's runtime, PyTorch, Triton, CuPy or HIP, and threads of C on
 /// the device `cpu`. Such a kernel takes [its address](Context::address) and goes by the functions of `hostcall_device.h`.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "streams of others are handles that nobody can check")]
 
 use super::context::Context;
+use super::core::Core;
 use super::error::Error;
 use super::inner::Inner;
 use hostcall_abi::launch::LaunchId;
@@ -17,9 +18,11 @@ const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(
 
 /// A place in a stream of others, behind kernels with a [`Context`].
 pub struct Fence {
+    core: Arc<Core>,
     device: Weak<Inner>,
     launch: LaunchId,
-    place: Box<dyn seam::Fence>,
+    /// There until it is dropped.
+    place: Option<Box<dyn seam::Fence>>,
     /// From when the kernels have ended.
     flush: Mutex<Option<Completion>>,
 }
@@ -40,7 +43,13 @@ impl Context {
         self.attend()?;
         // SAFETY: as the caller says.
         let place = unsafe { self.core().backend.fence(stream) }?;
-        Ok(Fence { device: self.weak_device(), launch: self.launch_id(), place, flush: Mutex::default() })
+        Ok(Fence {
+            core: self.core().clone(),
+            device: self.weak_device(),
+            launch: self.launch_id(),
+            place: Some(place),
+            flush: Mutex::default(),
+        })
     }
 }
 
@@ -51,10 +60,11 @@ impl Fence {
     /// When the device failed or was closed.
     pub fn is_reached(&self) -> Result<bool, Error> {
         open(&self.device)?;
-        Ok(self.place.is_done()?)
+        Ok(self.place.as_ref().expect("it is not dropped yet").is_done()?)
     }
 
-    /// Returns whether the kernels before it have ended and their posts have been handled.
+    /// Returns whether the kernels before it have ended and their posts have been handled. Posts of a kernel that runs on across
+    /// [`Context::renew`] are another launch's, for which it does not wait.
     ///
     /// # Errors
     /// When the device failed or was closed.
@@ -97,6 +107,15 @@ fn open(device: &Weak<Inner>) -> Result<Arc<Inner>, Error> {
     let device = device.upgrade().ok_or(Error::Closed)?;
     device.core.check_open()?;
     Ok(device)
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        // A child that `fork` made takes no lock of its parent's.
+        if self.core.is_forked() {
+            std::mem::forget(self.place.take());
+        }
+    }
 }
 
 impl fmt::Debug for Fence {

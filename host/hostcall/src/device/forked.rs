@@ -2,12 +2,14 @@
 //! locks as they were. So whatever is asked of them there is refused before any lock is taken, and nothing is given back. The
 //! locks of the process are held while a child is made, so that the child can open devices of its own.
 
+use super::context::hold_kept;
 use super::graph::hold_captures;
 use super::inner::Inner;
 use super::open_devices::{self, OpenDevice};
 use super::waiting::hold_waiters;
 use hostcall_locks::MutexGuard;
 use hostcall_seam::DeviceKind;
+use hostcall_server::services::hold_check_numbers;
 use std::any::Any;
 use std::cell::RefCell;
 use std::sync::Once;
@@ -16,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// The locks of the process.
 struct Held {
     devices: MutexGuard<'static, Vec<(u64, OpenDevice)>>,
-    _others: [Box<dyn Any>; 3],
+    _others: [Box<dyn Any>; 5],
 }
 
 thread_local! {
@@ -40,6 +42,8 @@ extern "C" fn before() {
             Box::new(hold_captures()),
             Box::new(hold_waiters()),
             Box::new(hostcall_softdev::hold_locks()),
+            Box::new(hold_kept()),
+            Box::new(hold_check_numbers()),
         ],
     };
     let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(hold()));

@@ -18,7 +18,7 @@ mod testing;
 
 pub use files::OpenFiles;
 pub(crate) use files::Permit;
-pub use foreign::{CheckNumberError, Checks, FailedCheck, check_number};
+pub use foreign::{CheckNumberError, Checks, FailedCheck, check_number, hold_check_numbers};
 pub use heap::{Heap, HeapUse};
 pub(crate) use heap::{HeapOwner, ProgramMemory};
 pub use hostcall_channel::{Block, FileMapper, HeapMemory, ProcessMemory};
