@@ -20,6 +20,7 @@ use hostcall::{
 use hostcall_abi::service::Method;
 use hostcall_abi::word::check_of;
 use parking_lot::{Condvar, Mutex};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -132,9 +133,10 @@ struct Handled(Arc<Counts>);
 
 #[derive(Default)]
 struct Counts {
-    /// By method and lane: one more than the number that came last.
-    last: [[AtomicU64; LANES]; 4],
-    calls: [AtomicU64; 4],
+    /// The numbers that came in this round, by method.
+    seen: [Mutex<HashSet<u64>>; 4],
+    /// In which turn of each lane the round began.
+    first: [AtomicU64; LANES],
     /// Numbers that came again.
     twice: AtomicU64,
     /// What lane 0 is asked for in each eighth turn.
@@ -150,18 +152,19 @@ enum Which {
 }
 
 impl Handled {
-    /// Notes a call. Calls of one method come from a lane one after the other, each with a larger number.
     fn note(&self, which: Which, id: u64) {
-        let Counts { last, calls, twice, .. } = &*self.0;
-        let last = &last[which as usize][(id & 0xFF) as usize % LANES];
-        if last.fetch_max(id + 1, Ordering::Relaxed) > id {
+        let Counts { seen, twice, .. } = &*self.0;
+        if !seen[which as usize].lock().insert(id) {
             twice.fetch_add(1, Ordering::Relaxed);
         }
-        calls[which as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns how many calls have come in this round, by method. A handler of a round before, whose lane was told of a
+    /// cancellation meanwhile, may come late, and is none of them.
     fn calls(&self) -> [u64; 4] {
-        self.0.calls.each_ref().map(|calls| calls.load(Ordering::Relaxed))
+        let first = |id: u64| self.0.first[(id & 0xFF) as usize % LANES].load(Ordering::Relaxed);
+        let is_new = |id: &&u64| **id >> 8 >= first(**id);
+        self.0.seen.each_ref().map(|seen| seen.lock().iter().filter(is_new).count() as u64)
     }
 }
 
@@ -262,6 +265,7 @@ const DEEDS: [Deed; 7] = [
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     turns: u64,
+    turns_of: [u64; LANES],
     ended: [u64; STATUSES],
     wrong: u64,
     posts: u64,
@@ -271,7 +275,8 @@ struct Told {
 impl Told {
     fn of(words: &[u64]) -> Self {
         let mut sum = Self::default();
-        for lane in words.chunks_exact(TOLD) {
+        for (lane, turns) in words.chunks_exact(TOLD).zip(&mut sum.turns_of) {
+            *turns = lane[0];
             sum.turns += lane[0];
             sum.ended.iter_mut().zip(&lane[1..]).for_each(|(sum, ended)| *sum += ended);
             sum.wrong += lane[11];
@@ -284,6 +289,7 @@ impl Told {
     fn since(self, before: Self) -> Self {
         Self {
             turns: self.turns - before.turns,
+            turns_of: self.turns_of,
             ended: std::array::from_fn(|status| self.ended[status] - before.ended[status]),
             wrong: self.wrong - before.wrong,
             posts: self.posts - before.posts,
@@ -464,7 +470,7 @@ impl Stage {
 
     /// Replays so many times and does something meanwhile.
     fn round(&mut self, deed: Deed, replays: u64, before: Told) -> Result<Told, String> {
-        let (key, handled, notes) = (self.key, self.handled.calls(), Which::Note as usize);
+        let (key, notes) = (self.key, Which::Note as usize);
         self.key += 1;
         let asked = match deed {
             Deed::Slow => key << 2 | 1,
@@ -472,6 +478,9 @@ impl Stage {
             _ => 0,
         };
         self.handled.0.asked.store(asked, Ordering::Relaxed);
+        for (first, turn) in self.handled.0.first.iter().zip(before.turns_of) {
+            first.store(turn, Ordering::Relaxed);
+        }
         self.start(replays)?;
         let is_gpu = matches!(self.lanes, Lanes::Graph(_));
         match deed {
@@ -479,7 +488,7 @@ impl Stage {
             Deed::Unregister => {
                 self.gone.take().into_iter().for_each(Registration::remove);
                 // Until some turns have found none, if there are as many left.
-                let came = || self.handled.calls()[Which::Answer as usize] - handled[Which::Answer as usize];
+                let came = || self.handled.calls()[Which::Answer as usize];
                 let enough = (came() + 3 * LANES as u64).min(LANES as u64 * replays);
                 while came() < enough {
                     std::thread::yield_now();
@@ -541,7 +550,8 @@ impl Stage {
             _ => {}
         }
         same!((deed, new.ended), (deed, expected));
-        let came: [u64; 4] = std::array::from_fn(|which| self.handled.calls()[which] - handled[which]);
+        let came = self.handled.calls();
+        self.handled.0.seen.iter().for_each(|seen| seen.lock().clear());
         match is_cancelled {
             false => {
                 same!(raised, new.turns);
