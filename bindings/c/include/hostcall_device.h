@@ -1665,15 +1665,22 @@ HOSTCALL_FUNCTION int hostcall_put_posts_(struct hostcall_scope *scope, const in
     return 1;
 }
 
+/* Most words of a call there and back, of one with bytes, and of a post. */
+#define HOSTCALL_MOST_WORDS_ 7u
+#define HOSTCALL_MOST_WORDS_BESIDE_BYTES_ 64u
+#define HOSTCALL_MOST_POST_WORDS_ 5u
+
 /*
- * Calls a method of a service of the host with `argument_words` words (0 to 7) and waits for `result_words` (0 to 7). Returns a
- * hostcall_call_status; results mean something after HOSTCALL_CALL_OK alone. `timeout_us`: how long the host may take for it, or
+ * Calls a method of a service of the host with `argument_words` words (0 to 7) and waits for `result_words` (0 to 7; more of either
+ * are HOSTCALL_CALL_TOO_LARGE). Returns a hostcall_call_status; results mean something after HOSTCALL_CALL_OK alone. `timeout_us`: how long the host may take for it, or
  * 0 for as long as it takes.
  */
 HOSTCALL_FUNCTION uint64_t hostcall_call_words(uint64_t context, uint64_t method, const uint64_t *arguments,
                                                uint32_t argument_words, uint64_t *results, uint32_t result_words,
                                                uint32_t timeout_us) {
     uint64_t status = HOSTCALL_CALL_CANCELLED;
+    if (argument_words > HOSTCALL_MOST_WORDS_ || result_words > HOSTCALL_MOST_WORDS_)
+        return HOSTCALL_CALL_TOO_LARGE;
     /* Those that come for the same claim, call and give back before the next do: no lane that has a slot waits for one that wants
      * one, and no way leads out of the loop, where compilers would let them meet. */
     for (uint64_t left = hostcall_lanes_(); left != 0;) {
@@ -1695,10 +1702,13 @@ HOSTCALL_FUNCTION uint64_t hostcall_call_words(uint64_t context, uint64_t method
 
 /*
  * Posts 0 to 5 words to a method of a service: nobody waits for it, and nothing tells whether a handler has it. Waits only for
- * room, while the host handles posts more slowly than they come. Returns whether the post lies in the ring of its slot.
+ * room, while the host handles posts more slowly than they come. Returns whether the post lies in the ring of its slot: not where
+ * it has more words.
  */
 HOSTCALL_FUNCTION int hostcall_post_words(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count_of_words) {
     int is_posted = 0;
+    if (count_of_words > HOSTCALL_MOST_POST_WORDS_)
+        return 0;
     for (uint64_t left = hostcall_lanes_(); left != 0;) {
         const uint64_t lanes = hostcall_next_(left, context, method, count_of_words);
         if (lanes >> hostcall_lane_() & 1) {
@@ -1765,6 +1775,8 @@ HOSTCALL_FUNCTION int hostcall_is_held_(const struct hostcall_scope *scope, uint
 HOSTCALL_FUNCTION uint64_t hostcall_scope_call_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *arguments,
                                                      uint32_t argument_words, uint64_t *results, uint32_t result_words,
                                                      uint32_t timeout_us) {
+    if (argument_words > HOSTCALL_MOST_WORDS_ || result_words > HOSTCALL_MOST_WORDS_)
+        return HOSTCALL_CALL_TOO_LARGE;
     if (!hostcall_is_held_(scope, method, argument_words << 8 | result_words))
         return hostcall_call_words(scope->context, method, arguments, argument_words, results, result_words, timeout_us);
     return hostcall_exchange_words_(scope, method, 0, arguments, argument_words, results, result_words, timeout_us);
@@ -1783,6 +1795,8 @@ HOSTCALL_FUNCTION uint32_t hostcall_post_period_(const struct hostcall_scope *sc
 /* As hostcall_post_words. Posts of a scope come in their order. */
 HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *words,
                                                 uint32_t count_of_words) {
+    if (count_of_words > HOSTCALL_MOST_POST_WORDS_)
+        return 0;
     /* The clock first: it comes while the rest takes its time. */
     const uint32_t period = hostcall_post_period_(scope), entries = hostcall_entries_(count_of_words);
     const uint64_t lanes = scope->lanes;
@@ -1820,8 +1834,8 @@ HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, ui
 /* What a call with bytes sends, and where its reply goes. */
 struct hostcall_bytes {
     const uint64_t *arguments; /* Words; of a parameter that is bytes or text its length. */
-    uint32_t argument_words;   /* Up to 64. */
-    uint32_t result_words;     /* Up to 64. */
+    uint32_t argument_words;   /* Up to 64; the call ends with HOSTCALL_CALL_TOO_LARGE where there are more. */
+    uint32_t result_words;     /* Up to 64, likewise. */
     const void *bytes;         /* Those of all such parameters, one after the other. */
     uint64_t count;
     uint64_t *results;
@@ -1987,6 +2001,8 @@ HOSTCALL_LONG_FUNCTION uint64_t hostcall_call_bytes(uint64_t context, uint64_t m
                                                     uint32_t timeout_us) {
     uint64_t status = HOSTCALL_CALL_CANCELLED;
     call->filled = 0;
+    if (call->argument_words > HOSTCALL_MOST_WORDS_BESIDE_BYTES_ || call->result_words > HOSTCALL_MOST_WORDS_BESIDE_BYTES_)
+        return HOSTCALL_CALL_TOO_LARGE;
     for (uint64_t left = hostcall_lanes_(); left != 0;) {
         const uint64_t lanes = hostcall_next_(left, context, method, call->argument_words << 8 | call->result_words);
         if (lanes >> hostcall_lane_() & 1)

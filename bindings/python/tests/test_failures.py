@@ -462,6 +462,24 @@ def test_a_result_of_which_no_annotation_tells_is_not_lost_silently(device: host
         context.flush()
 
 
+def test_a_process_ends_beside_a_function_that_does_not_return(kernels: Kernels) -> None:
+    program = """
+import ctypes, sys, time, hostcall
+device = hostcall.Device("cpu", timeout=0.5)
+@device.service(number=700)
+def forever(x: hostcall.u64) -> hostcall.u64:
+    while True:
+        time.sleep(0.01)
+words = (ctypes.c_uint64 * 8)(1)
+context = ctypes.c_uint64(int(device.context("ends")))
+print(ctypes.CDLL(sys.argv[1]).call(context, ctypes.c_uint64(700), words, 1, words, 1, 0))
+"""
+    command = [sys.executable, "-c", program, kernels.free._name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stdout == f"{TIMED_OUT}\n"
+    assert "a function that kernels called has not returned: the process ends without it" in done.stderr
+
+
 def test_a_check_has_one_number() -> None:
     number = hostcall.check_number("x < limit", "kernel.py", 7)
     assert number == hostcall.check_number("x < limit", file="kernel.py", line=7)

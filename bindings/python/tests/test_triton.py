@@ -122,7 +122,16 @@ with hostcall.Device("gfx942", timeout=60) as device:
 
 @pytest.mark.parametrize(
     "kernel, sentence",
-    [("too_many", "a post has up to 4 values, not 5"), ("wrong_text", "out of range"), ("printed_too_many", "a line has up to 3 values")],
+    [
+        ("too_many", "a post has up to 4 values, not 5"),
+        ("wrong_text", "has 2 places, and 1 values"),
+        ("printed_too_many", "a line has up to 3 values"),
+        ("too_few_places", "has 1 places, and 2 values"),
+        ("no_text", "the text of a check is a string"),
+        ("swapped", "the context is `int(context)`"),
+        ("no_number", "the number of a method is from 256 to 65535"),
+        ("no_type", "`result` is a type of Triton's"),
+    ],
 )
 def test_what_cannot_be_is_told_where_it_is_compiled(tmp_path: Path, kernel: str, sentence: str) -> None:
     with pytest.raises(triton.CompilationError) as raised:

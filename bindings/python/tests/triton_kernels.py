@@ -38,5 +38,30 @@ def wrong_text(x, context, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def too_few_places(x, context, n, BLOCK: tl.constexpr):
+    ht.print(context, "only {}", n, n)
+
+
+@triton.jit
+def no_text(x, context, n, BLOCK: tl.constexpr):
+    ht.check(context, n > 0, n)
+
+
+@triton.jit
+def swapped(x, context, n, BLOCK: tl.constexpr):
+    ht.post(701, context, n)
+
+
+@triton.jit
+def no_number(x, context, n, BLOCK: tl.constexpr):
+    ht.post(context, -1, n)
+
+
+@triton.jit
+def no_type(x, context, n, BLOCK: tl.constexpr):
+    ht.call(context, 700, n, result="f32")
+
+
+@triton.jit
 def printed_too_many(x, context, n, BLOCK: tl.constexpr):
     ht.print(context, "{}{}{}{}", n, n, n, n)

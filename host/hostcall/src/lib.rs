@@ -83,7 +83,7 @@
 //! event, work, allocate  what users give streams and ask devices for, which a graph may record
 //! load, raw, launch      loading images; raw channels; launching kernels
 //! closures, untyped      closures as arguments; launches without types
-//! context                what kernels get that others launch
+//! context, fence         what kernels get that others launch; how far their streams have come
 //! llvm, rocm             programs of LLVM's libc; code objects of other compilers
 //! services, forked       services that come and go; children of `fork`
 //! builder                opening a device

@@ -133,13 +133,25 @@ KERNEL void statuses(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t r
     uint32_t lane = LANE_OF_ALL;
     if (lane >= lanes)
         return;
-    uint64_t word = 5, result = 0, wrong = 0;
+    uint64_t word = 5, result = 0, wrong = 0, many[8] = {5};
     for (uint32_t round = 0; round < rounds; round++) {
         wrong |= (uint64_t)(hostcall_call_words(context, HOSTCALL_METHOD(MISSING, 0), &word, 1, &result, 1, 0) != HOSTCALL_CALL_NO_SUCH_SERVICE);
         wrong |= (uint64_t)(hostcall_call_words(context, HOSTCALL_METHOD(REFUSE, 0), &word, 1, &result, 1, 0) != (HOSTCALL_CALL_FAILED | 42 << 8)) << 1;
         wrong |= (uint64_t)(hostcall_call_words(context, HOSTCALL_METHOD(SLOW, 0), &word, 1, &result, 1, 2000) != HOSTCALL_CALL_TIMED_OUT) << 2;
         wrong |= (uint64_t)(hostcall_call_words(0, HOSTCALL_METHOD(AFFINE, 0), &word, 1, &result, 1, 0) != HOSTCALL_CALL_NO_CONTEXT) << 3;
         wrong |= (uint64_t)(hostcall_post_words(0, HOSTCALL_METHOD(NOTE, 0), &word, 1) != 0) << 4;
+        /* More words than there can be leave all as it is. */
+        wrong |= (uint64_t)(hostcall_call_words(context, HOSTCALL_METHOD(AFFINE, 0), many, 8, &result, 1, 0) != HOSTCALL_CALL_TOO_LARGE) << 5;
+        wrong |= (uint64_t)(hostcall_call_words(context, HOSTCALL_METHOD(AFFINE, 0), &word, 1, many, 8, 0) != HOSTCALL_CALL_TOO_LARGE) << 6;
+        wrong |= (uint64_t)(hostcall_post_words(context, HOSTCALL_METHOD(NOTE, 0), many, 6) != 0) << 7;
+        struct hostcall_bytes call = {many, 65, 1, 0, 0, &result, 0, 0, 0, 0, 0};
+        wrong |= (uint64_t)(hostcall_call_bytes(context, HOSTCALL_METHOD(AFFINE, 0), &call, 0) != HOSTCALL_CALL_TOO_LARGE) << 8;
+        struct hostcall_scope scope = HOSTCALL_SCOPE;
+        hostcall_scope_begin(&scope, context);
+        wrong |= (uint64_t)(hostcall_scope_call_words(&scope, HOSTCALL_METHOD(AFFINE, 0), many, 8, &result, 1, 0) != HOSTCALL_CALL_TOO_LARGE) << 9;
+        wrong |= (uint64_t)(hostcall_scope_post_words(&scope, HOSTCALL_METHOD(NOTE, 0), many, 6) != 0) << 10;
+        hostcall_scope_end(&scope);
+        wrong |= (uint64_t)(hostcall_call_words(context, HOSTCALL_METHOD(AFFINE, 0), &word, 1, &result, 1, 0) != HOSTCALL_CALL_OK) << 11;
     }
     out[lane] = wrong;
 }

@@ -34,6 +34,8 @@ _of_all: list[Callable[[Device], object]] = []
 
 
 _opening = threading.Lock()
+# Closed ones, of which a function that a kernel called had not returned.
+_left_alone: list[_hostcall.RawDevice] = []
 _finders: list[Callable[[int], tuple[str, str, int] | None]] = []
 
 
@@ -93,8 +95,10 @@ def caller() -> Caller | None:
     if found is None:
         return None
     kernel, place, lane = found
-    block, wave = (None, None) if place is None else place
-    return Caller(kernel, block, wave, lane)
+    if place is None:
+        return Caller(kernel, None, None, lane)
+    (x, y, z), wave = place
+    return Caller(kernel, (x, y, z), wave, lane)
 
 
 def check_number(text: str, file: str = "", line: int = 0) -> int:
@@ -147,7 +151,8 @@ def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
             for find in _finders:
                 condition, file, line = find(int(unknown[1], 16)) or (condition, file, line)
         message = f"`{condition}` does not hold"
-        panics.append(KernelPanic(message, kernel=kernel, file=file, line=line, block=block, thread=thread, lane=lane, count=count))
+        where: Any = {"block": tuple(block), "thread": tuple(thread), "lane": lane}
+        panics.append(KernelPanic(message, kernel=kernel, file=file, line=line, count=count, **where))
     return panics
 
 
@@ -325,6 +330,8 @@ class Device(_Closing):
 
         Without a ``timeout`` of its own its calls have the device's.
         """
+        if isinstance(service, type):
+            raise TypeError(f"{service.__name__} is a class: pass an object, as {service.__name__}()")
         self._register(description_of(service).methods(service), timeout)
 
     def _register(self, methods: list[Method], timeout: float | None | EllipsisType) -> None:
@@ -437,6 +444,7 @@ class Device(_Closing):
             # Also where somebody ends the wait for the loop.
             has_ended = self._raw.close()
         if not has_ended:
+            _left_alone.append(self._raw)
             warnings.warn(f"a function that kernels of {self.name} called has not returned after 5 s: it is left alone", stacklevel=3)
 
     def close(self) -> None:
@@ -475,3 +483,9 @@ def _close_all() -> None:
         except BaseException as error:
             print(f"hostcall: nobody was told of what functions raised that kernels of {device.name} called:", file=sys.stderr)
             traceback.print_exception(error)
+    if not all([raw.close() for raw in _left_alone]):
+        # Python ends threads that come back to it then in a way that no thread of Rust's survives.
+        print("hostcall: a function that kernels called has not returned: the process ends without it, with exit code 1", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)

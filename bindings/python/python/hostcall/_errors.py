@@ -32,7 +32,8 @@ class KernelPanic(Exception):
         count: int,
     ) -> None:
         more = f", nor for {count - 1} more" if count > 1 else ""
-        super().__init__(f"{file}:{line}: {kernel}, block {block}, thread {thread}: {message}{more}")
+        where = f"{file}:{line}: " if file else ""
+        super().__init__(f"{where}{kernel}, block {block}, thread {thread}: {message}{more}")
         self.message = message
         """What did not hold, as the kernel's source has it."""
         self.kernel = kernel
@@ -52,6 +53,11 @@ class KernelPanic(Exception):
     def place(self) -> str:
         """The place in the source, as ``file:line``."""
         return f"{self.file}:{self.line}"
+
+
+for _shown in (Refuse, KernelPanic):
+    # As users import them.
+    _shown.__module__ = "hostcall"
 
 
 def add_note(error: BaseException, note: str) -> None:

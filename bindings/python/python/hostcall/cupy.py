@@ -17,7 +17,6 @@
 
 # CuPy has no types.
 # mypy: ignore-errors
-# pyright: basic
 from __future__ import annotations
 
 from typing import Any

@@ -23,7 +23,6 @@ words, which are integers of 64 bits. ``post0`` to ``post4`` take the context, t
 
 # Numba has no types.
 # mypy: ignore-errors
-# pyright: basic
 from __future__ import annotations
 
 from numba import cuda, types

@@ -23,12 +23,12 @@ reduction left. Then each of these threads calls, posts or prints.
 
 # What Triton calls has no types that a checker could follow.
 # mypy: ignore-errors
-# pyright: basic
 from __future__ import annotations
 
 import builtins
 import json
 import os
+import string
 import struct
 import threading
 import warnings
@@ -141,8 +141,13 @@ class _Making:
         self.is_once = not any(isinstance(value, core.tensor) and value.type.is_block() for value in (mask, *values))
         if self.is_once and getattr(semantic.builder.options, "num_ctas", 1) > 1:
             raise ValueError("a program of several CTAs has several first threads: call with a block, and a mask for one element")
+        context, number = _plain(context), _plain(method)
+        if not isinstance(context, core.tensor) or context.type.is_block() or not context.dtype.is_int():
+            raise TypeError(f"the context is `int(context)`, which the kernel gets as an argument, and not {context}")
+        if isinstance(number, int) and not (0 <= number < 1 << 48 and number & 0xFFFF >= 256):
+            raise ValueError(f"the number of a method is from 256 to 65535, and not {number}")
         self.context = self.cast(context, _I64)
-        self.method = [] if method is None else [self.cast(method, _I64)]
+        self.method = [] if number is None else [self.cast(number, _I64)]
         self.mask = self.cast(self.cast(True if _plain(mask) is None else mask, core.int1), _I32)
 
     def cast(self, value, to):
@@ -200,6 +205,12 @@ def _plain(value):
     return value.value if isinstance(value, core.constexpr) else value
 
 
+def _text(text, what):
+    if not isinstance(_plain(text), str):
+        raise TypeError(f"the text of {what} is a string, and not {text}")
+    return _plain(text)
+
+
 @triton.jit
 def _sum(a, b):
     return a + b
@@ -210,9 +221,14 @@ def call(context, method, *words, mask=None, otherwise=0, result=_I64, _semantic
     """Calls a function of the host's, and returns what it answers, or ``otherwise`` where ``mask`` does not hold or the call fails.
 
     ``method`` is its number; up to four ``words`` are integers and floats, as the function's annotations say. ``result`` is the
-    type of the answer: ``tl.float32`` for ``hostcall.f32``.
+    type of the answer: ``tl.float32`` for ``hostcall.f32``. Nobody compares types, but for a ``typed`` service, whose methods'
+    numbers are ``number | check << 16`` (``hostcall.header`` says both).
     """
     result = _plain(result)
+    if not isinstance(result, core.dtype):
+        raise TypeError(f"`result` is a type of Triton's, such as tl.float32, and not {result!r}")
+    if isinstance(_plain(otherwise), float) and not result.is_floating():
+        raise TypeError(f"`otherwise` is {_plain(otherwise)}, and the result {result}")
     make = _Making(_semantic, context, method, mask, (otherwise, *words))
     words = [word for word, _ in make.words(words, _MOST_WORDS, "a call")]
     otherwise, _ = make.word(make.cast(otherwise, _I64 if result.is_ptr() else result))
@@ -246,7 +262,7 @@ def check(context, condition, text, mask=None, _semantic=None, _generator=None):
     thread, and how many elements there were.
     """
     make = _Making(_semantic, context, None, mask, (condition,))
-    number = make.cast(_number("", str(_plain(text)), _generator), _I32)
+    number = make.cast(_number("", _text(text, "a check"), _generator), _I32)
     make.tell("hostcall_check_number", make.cast(make.cast(condition, core.int1), _I32), number)
 
 
@@ -255,8 +271,11 @@ def print(context, text, *values, mask=None, _semantic=None, _generator=None):
     """Prints ``text`` with up to three values in place of its ``{}``, as ``str.format`` has them, where ``mask`` holds."""
     make = _Making(_semantic, context, _PRINT, mask, values)
     words = make.words(values, _MOST_PRINTED, "a line")
-    kinds, text = "".join(kind for _, kind in words), str(_plain(text))
+    kinds, text = "".join(kind for _, kind in words), _text(text, "a line")
     # A text that does not fit is the kernel's fault, not its line's.
+    places = [place for _, place, _, _ in string.Formatter().parse(text) if place is not None]
+    if len(places) != len(words) or any(places):
+        raise ValueError(f"the line {text!r} has {len(places)} places, and {len(words)} values are for {{}} without names")
     text.format(*(0.5 if kind in "fd" else 1 for kind in kinds))
     number = make.cast(make.cast(_number(f"p{kinds}", text, _generator), core.dtype("uint32")), _I64)
     filler = [make.cast(0, _I64)] * (_MOST_PRINTED - len(words))
