@@ -158,8 +158,8 @@ def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
 
 def _handle_of(stream: object) -> int:
     """Returns the driver's handle of a stream."""
-    if hasattr(stream, "__cuda_stream__"):
-        found = stream.__cuda_stream__
+    found: Any = getattr(stream, "__cuda_stream__", None)
+    if found is not None:
         _, handle = found() if callable(found) else found
         return int(handle)
     for name in ("cuda_stream", "ptr", "handle"):
