@@ -158,10 +158,10 @@ def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
 
 def _handle_of(stream: object) -> int:
     """Returns the driver's handle of a stream."""
-    found: Any = getattr(stream, "__cuda_stream__", None)
-    if found is not None:
-        _, handle = found() if callable(found) else found
-        return int(handle)
+    protocol: Any = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        pair: Any = protocol() if callable(protocol) else protocol
+        return int(pair[1])
     for name in ("cuda_stream", "ptr", "handle"):
         if hasattr(stream, name):
             handle = getattr(stream, name)
