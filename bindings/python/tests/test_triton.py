@@ -42,25 +42,8 @@ class Compiled:
 
 
 def test_blocks_call_post_check_and_print(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    posts: list[int] = []
-    asked: list[int] = []
     with hostcall.Device("gfx942", timeout=60) as device:
-
-        @device.service(number=700)
-        def factor(place: hostcall.i32, value: hostcall.f32) -> hostcall.f32:
-            if place == 7:
-                raise KeyError(place)
-            return 2 * value + place
-
-        @device.service(number=701)
-        def start(program: hostcall.i64) -> hostcall.i32:
-            asked.append(program)
-            return -100 * program
-
-        @device.on_post(number=702)
-        def note(program: hostcall.u32, n: hostcall.u32) -> None:
-            posts.append(1000 * program + n)
-
+        asked, posts = kernels.serve(device)
         context = device.context("triton")
         x, out = (device.buffer(600, "f4") for _ in range(2))
         np.asarray(x)[:] = np.arange(600) / 4

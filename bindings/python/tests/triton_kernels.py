@@ -5,7 +5,30 @@
 import triton
 import triton.language as tl
 
+import hostcall
 import hostcall.triton as ht
+
+
+def serve(device):
+    """Serves what `everything` calls. Returns which programs asked, and what they posted."""
+    asked, posts = [], []
+
+    @device.service(number=700)
+    def factor(place: hostcall.i32, value: hostcall.f32) -> hostcall.f32:
+        if place == 7:
+            raise KeyError(place)
+        return 2 * value + place
+
+    @device.service(number=701)
+    def start(program: hostcall.i64) -> hostcall.i32:
+        asked.append(program)
+        return -100 * program
+
+    @device.on_post(number=702)
+    def note(program: hostcall.u32, n: hostcall.u32) -> None:
+        posts.append(1000 * program + n)
+
+    return asked, posts
 
 
 @triton.jit

@@ -93,24 +93,7 @@ def test_kernels_of_cupy_call(device: hostcall.Device, capfd: pytest.CaptureFixt
 
 
 def test_kernels_of_triton_call_post_check_and_print(device: hostcall.Device, capfd: pytest.CaptureFixture[str]) -> None:
-    posts: list[int] = []
-    asked: list[int] = []
-
-    @device.service(number=700)
-    def factor(place: hostcall.i32, value: hostcall.f32) -> hostcall.f32:
-        if place == 7:
-            raise KeyError(place)
-        return 2 * value + place
-
-    @device.service(number=701)
-    def start(program: hostcall.i64) -> hostcall.i32:
-        asked.append(program)
-        return -100 * program
-
-    @device.on_post(number=702)
-    def note(program: hostcall.u32, n: hostcall.u32) -> None:
-        posts.append(1000 * program + n)
-
+    asked, posts = kernels.serve(device)
     context = device.context("triton")
     x = torch.arange(600, device="cuda", dtype=torch.float32) / 4
     x[5] = x[300] = float("nan")
