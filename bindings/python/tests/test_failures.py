@@ -462,6 +462,19 @@ def test_a_result_of_which_no_annotation_tells_is_not_lost_silently(device: host
         context.flush()
 
 
+def test_a_coroutine_past_its_deadline_has_timed_out(kernels: Kernels) -> None:
+    with hostcall.Device("cpu", timeout=0.2) as device:
+
+        @device.service(number=710)
+        async def late(x: hostcall.u64) -> hostcall.u64:
+            await asyncio.Event().wait()
+            return x
+
+        context = device.context("late")
+        assert [kernels.call(context, 710, 1)[0] for _ in range(5)] == [TIMED_OUT] * 5
+        assert device.statistics().timed_out_calls == 5
+
+
 def test_a_process_ends_beside_a_function_that_does_not_return(kernels: Kernels) -> None:
     program = """
 import ctypes, sys, time, hostcall

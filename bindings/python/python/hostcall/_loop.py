@@ -9,7 +9,11 @@ from typing import Any, Callable, Coroutine, Sequence
 
 Reply = Callable[["asyncio.Task[Any]"], None]
 Started = Sequence[tuple["Coroutine[Any, Any, Any]", Reply, "float | None"]]
-"""Coroutines, what gets their tasks, and after how many seconds these are cancelled: their calls have ended then."""
+"""Coroutines, what gets their tasks, and after how many seconds their calls end."""
+
+_LATER = 0.5
+"""How many seconds after its call a task is cancelled: whoever ends calls at their deadlines looks ten times a second or so, and a task
+that ended before would answer that it was cancelled."""
 
 
 def _stop(limit: asyncio.TimerHandle, _: object) -> None:
@@ -71,7 +75,7 @@ class Loop:
             task.add_done_callback(self._tasks.discard)
             task.add_done_callback(reply)
             if timeout is not None:
-                limit = self._loop.call_later(timeout, task.cancel)
+                limit = self._loop.call_later(timeout + _LATER, task.cancel)
                 task.add_done_callback(functools.partial(_stop, limit))
 
     def close(self) -> None:
