@@ -8,8 +8,8 @@ use crate::{Driver, Error, Gpu, GpuInfo};
 use hostcall_abi::launch::{FUNCTION_REGISTERS, STACK_BYTES_SYMBOL};
 use hostcall_locks::Mutex;
 use hostcall_seam::{
-    Arenas, Backend, BackendError, ConditionalList, DeviceAddress, DeviceInfo, DeviceKind, Dispatch,
-    Fence, ImageSource, KernelList, KernelMemory, Memory, Module, Pinned, Properties, Queue, Variable,
+    Arenas, Backend, BackendError, ConditionalList, DeviceAddress, DeviceInfo, DeviceKind, Dispatch, Fence,
+    ImageSource, KernelList, KernelMemory, Memory, Module, Pinned, Properties, Queue, Variable,
 };
 use std::fs::File;
 use std::sync::Arc;

@@ -29,7 +29,10 @@ impl<'g> Relaxed<'g> {
     fn exchange(&mut self) -> Result<(), Error> {
         let mode = &mut self.before;
         // SAFETY: LOADED; the mode lives through the call.
-        self.gpu.run(|| "changing a thread's capture mode".into(), || unsafe { sys::cuThreadExchangeStreamCaptureMode(mode) })
+        self.gpu.run(
+            || "changing a thread's capture mode".into(),
+            || unsafe { sys::cuThreadExchangeStreamCaptureMode(mode) },
+        )
     }
 }
 

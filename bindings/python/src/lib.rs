@@ -54,7 +54,8 @@ fn check_of(name: &str, arguments: Vec<String>, results: Vec<String>) -> PyResul
 /// Returns the number of a check, for kernels that have no text.
 #[pyfunction]
 fn check_number(text: &str, file: &str, line: u32) -> PyResult<u32> {
-    hostcall::services::check_number(text, file, line).map_err(|error| PyValueError::new_err(error.to_string()))
+    hostcall::services::check_number(text, file, line)
+        .map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// Returns who calls the function that this thread runs.

@@ -79,6 +79,7 @@
 //! inner                  an open device
 //! stream                 operations in order: pushed, submitted, signalled, settled, waited for, cancelled
 //! arguments, prepare     packed arguments; what a launch needs before a stream gets it
+//! foreign                kernels of other compilers, as streams launch them and graphs keep them
 //! graph                  recorded work, and its replays as units of operations
 //! event, work, allocate  what users give streams and ask devices for, which a graph may record
 //! load, raw, launch      loading images; raw channels; launching kernels
@@ -129,8 +130,8 @@ pub mod raw {
 pub use device::graph;
 
 pub use device::{
-    Context, Device, DeviceBuffer, Error, Event, Fence, Grid, Hostcall, HostcallState, LaunchFailure, LaunchKernel,
-    NoBuffer, NotContinuous, Stream, UntypedHostcall, WeakDevice, WireType,
+    Context, Device, DeviceBuffer, Error, Event, Fence, Grid, Hostcall, HostcallState, LaunchFailure,
+    LaunchKernel, NoBuffer, NotContinuous, Stream, UntypedHostcall, WeakDevice, WireType,
 };
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;

@@ -60,36 +60,34 @@ fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST
     let here = target::here();
     let slot = packet::current(here);
     let wave = here.full();
-    let write = |place: u32, lane: u32| {
-        let head = PostHead { service, lane: lane as u8, words: N as u8, extra };
-        slot.write_post(place.wrapping_add(lane * entries), head, &payload);
-        true
-    };
     let together = here.converge(0);
-    if together == wave {
-        let entries = wave.count_ones() * entries;
-        let ring = Ring::look(slot, false);
-        // Every lane has looked before any writes, and all have written before any looks again.
-        if !here.all(wave, ring.has_room(slot, entries) & ring.is_told(slot))
-            && !make_ready_in_step(wave, entries)
-        {
-            return false;
+    let is_whole = together == wave;
+    // Else the first lane alone. In a larger wave it looks in vain: that one never rang as a wave of one lane.
+    if !is_whole && together != 1 {
+        return false;
+    }
+    let of_all = if is_whole { wave.count_ones() * entries } else { entries };
+    let ring = Ring::look(slot, !is_whole);
+    let is_ready = ring.has_room(slot, of_all) & ring.is_told(slot);
+    // Every lane has looked before any writes, and all have written before any looks again.
+    let can_be = match is_whole {
+        true => here.all(wave, is_ready) || make_ready_in_step(wave, of_all),
+        false => is_ready || here.wave_lanes() == 1 && make_ready_in_step(1, of_all),
+    };
+    if !can_be {
+        return false;
+    }
+    slot.take_places(ring.glance, of_all);
+    let lane = match is_whole {
+        true => {
+            here.sync(wave);
+            here.lane_index()
         }
-        slot.take_places(ring.glance, entries);
-        here.sync(wave);
-        return write(ring.glance.post_position, here.lane_index());
-    }
-    // The first lane alone. In a larger wave it looks in vain: that one never rang as a wave of one lane.
-    if together != 1 {
-        return false;
-    }
-    let ring = Ring::look(slot, true);
-    let is_ready = ring.has_room(slot, entries) & ring.is_told(slot);
-    if !(is_ready || here.wave_lanes() == 1 && make_ready_in_step(1, entries)) {
-        return false;
-    }
-    slot.take_places(ring.glance, entries);
-    write(ring.glance.post_position, 0)
+        false => 0,
+    };
+    let head = PostHead { service, lane: lane as u8, words: N as u8, extra };
+    slot.write_post(ring.glance.post_position.wrapping_add(lane * entries), head, &payload);
+    true
 }
 
 /// Makes the ring ready for posts of the lanes of `wave`, all of the wave, behind posts that say whose they are: looks whether

@@ -392,7 +392,8 @@ impl Stage {
             ensure!(KERNELS.is_some());
             let told: &'static mut [u64] = vec![0; LANES * TOLD].leak();
             let methods: &'static [u64] = methods.leak();
-            let (told, methods) = (told.as_mut_ptr().expose_provenance(), methods.as_ptr().expose_provenance());
+            let (told, methods) =
+                (told.as_mut_ptr().expose_provenance(), methods.as_ptr().expose_provenance());
             Lanes::Threads { told, methods, running: Vec::new() }
         } else {
             let turns = match code {

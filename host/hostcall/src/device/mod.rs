@@ -13,6 +13,7 @@ mod core;
 mod error;
 mod event;
 mod fence;
+mod foreign;
 mod forked;
 pub mod graph;
 mod grid;

@@ -68,7 +68,9 @@ static NUMBERED: Mutex<BTreeMap<u32, CheckPlace>> = Mutex::new(BTreeMap::new());
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckNumberError {
     /// Too many have one.
-    #[error("{MOST_NUMBERED} checks of this process have numbers: give those that differ in their text alone the same")]
+    #[error(
+        "{MOST_NUMBERED} checks of this process have numbers: give those that differ in their text alone the same"
+    )]
     TooMany,
     /// Another check has the same hash.
     #[error("another check happens to have the same number: change the text")]
@@ -245,9 +247,12 @@ mod tests {
         // As in each process and release: compiled code has it.
         assert_eq!(number, Ok(0x13bb_1abc));
         assert_eq!(check_number("x < limit", "kernel.py", 7), number);
-        assert!([("x < limit", "", 7), ("x < limit", "kernel.py", 8), ("x", "kernel.py", 7)].into_iter().all(
-            |(condition, file, line)| check_number(condition, file, line).is_ok_and(|other| Ok(other) != number)
-        ));
+        assert!(
+            [("x < limit", "", 7), ("x < limit", "kernel.py", 8), ("x", "kernel.py", 7)]
+                .into_iter()
+                .all(|(condition, file, line)| check_number(condition, file, line)
+                    .is_ok_and(|other| Ok(other) != number))
+        );
         let mut numbered = BTreeMap::new();
         let place = |line| CheckPlace { line, ..CheckPlace::default() };
         let most = MOST_NUMBERED as u32;

@@ -220,7 +220,7 @@ impl Bodies<'_> {
 
     fn push(&self, planned: &Planned, origin: &Arc<NodeOrigin>) -> Result<(), Error> {
         match &*planned.node {
-            Node::Kernel(_) | Node::CodeObject(_) => {
+            Node::Kernel(_) | Node::Foreign(_) => {
                 let mut parts = self.inner.blank();
                 planned.fill(&mut parts);
                 let device = &self.inner.device;

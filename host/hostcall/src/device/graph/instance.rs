@@ -202,7 +202,7 @@ fn same_shape(old: &Recorded, new: &Recorded, path: &NodePath) -> Result<(), Gra
             ));
         }
         let name = |node: &Node| match node {
-            Node::CodeObject(_) => format!("{} of a code object", node.name()),
+            Node::Foreign(_) => format!("{} of a code object", node.name()),
             node => node.name().to_string(),
         };
         let others = match (&*old.node, &*new.node) {

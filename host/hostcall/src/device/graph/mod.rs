@@ -66,7 +66,7 @@ pub(crate) use capture::{
     Capture, CapturedPoint, capture_event, capture_of, capture_wait, check_allocation, hold_captures,
     leave_capture, owner_of_allocation, refuse_captured,
 };
-pub(crate) use node::{CodeObjectNode, KernelNode, Node};
+pub(crate) use node::{ForeignNode, KernelNode, Node};
 
 use super::arguments::Arguments;
 use super::buffer::DeviceBuffer;

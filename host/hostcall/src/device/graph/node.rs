@@ -6,11 +6,11 @@ use crate::device::arguments::Arguments;
 use crate::device::buffer::{AllWanted, Wanted};
 use crate::device::core::Core;
 use crate::device::error::{Error, GraphError, Mark, NodeId, NodePath};
+use crate::device::foreign::{ForeignKernel, RawArguments};
 use crate::device::grid::Grid;
 use crate::device::images::LoadedKernel;
 use crate::device::inner::Inner;
 use crate::device::prepare::{self, LaunchMemory, OfStream};
-use crate::device::rocm::{CodeObjectKernel, RawArguments};
 use crate::device::stream::{Parameters, Parts};
 use crate::device::transfer::{Checked, Transfer, TransferKind};
 use crate::device::words::StreamWords;
@@ -101,7 +101,7 @@ pub(crate) type RepeatedFunction = Arc<dyn Fn() + Send + Sync>;
 /// A node, which graphs, their instances and graphs around them share.
 pub(crate) enum Node {
     Kernel(KernelNode),
-    CodeObject(Box<CodeObjectNode>),
+    Foreign(Box<ForeignNode>),
     Transfer(TransferNode),
     Function(RepeatedFunction),
     Conditional(ConditionalNode),
@@ -112,7 +112,7 @@ pub(crate) enum Node {
 impl Node {
     pub fn kind(&self) -> NodeKind {
         match self {
-            Node::Kernel(_) | Node::CodeObject(_) => NodeKind::Kernel,
+            Node::Kernel(_) | Node::Foreign(_) => NodeKind::Kernel,
             Node::Transfer(transfer) => transfer.kind,
             Node::Function(_) => NodeKind::Function,
             Node::Conditional(conditional) => conditional.kind,
@@ -125,7 +125,7 @@ impl Node {
     pub fn name(&self) -> Arc<str> {
         match self {
             Node::Kernel(kernel) => kernel.kernel.name.clone(),
-            Node::CodeObject(node) => node.kernel.name.clone(),
+            Node::Foreign(node) => node.kernel.name.clone(),
             other => other.kind().to_string().into(),
         }
     }
@@ -134,7 +134,7 @@ impl Node {
     pub fn grid(&self) -> Option<Grid> {
         match self {
             Node::Kernel(kernel) => Some(kernel.grid),
-            Node::CodeObject(node) => Some(node.grid),
+            Node::Foreign(node) => Some(node.grid),
             _ => None,
         }
     }
@@ -150,14 +150,14 @@ impl Node {
 
     /// Says whether it is a launch of its stream, or is followed like one.
     pub fn has_sequence(&self) -> bool {
-        matches!(self, Node::Kernel(_) | Node::CodeObject(_) | Node::Function(_) | Node::Conditional(_))
+        matches!(self, Node::Kernel(_) | Node::Foreign(_) | Node::Function(_) | Node::Conditional(_))
     }
 
     /// Returns what memory it uses by itself.
     pub fn memory(&self) -> &[Wanted] {
         match self {
             Node::Kernel(kernel) => &kernel.memory,
-            Node::CodeObject(node) => &node.memory,
+            Node::Foreign(node) => &node.memory,
             Node::Transfer(transfer) => &transfer.memory,
             Node::Conditional(conditional) => conditional.condition.memory(),
             Node::Function(_) | Node::Graph(_) | Node::Empty => &[],
@@ -297,8 +297,8 @@ impl KernelNode {
 
 /// A kernel that another compiler made with its arguments, launched at each replay: by itself, since its parameters say which launch
 /// it is, and nothing in it asks whether its stream was stopped.
-pub(crate) struct CodeObjectNode {
-    kernel: CodeObjectKernel,
+pub(crate) struct ForeignNode {
+    kernel: ForeignKernel,
     grid: Grid,
     raw: RawArguments,
     parameters: Parameters,
@@ -307,9 +307,9 @@ pub(crate) struct CodeObjectNode {
     _keep: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
-impl CodeObjectNode {
+impl ForeignNode {
     /// Takes the arguments of a launch that was checked.
-    pub fn new(kernel: CodeObjectKernel, grid: Grid, raw: RawArguments, parts: Parts) -> Self {
+    pub fn new(kernel: ForeignKernel, grid: Grid, raw: RawArguments, parts: Parts) -> Self {
         let Parts { parameters, wanted, memory, .. } = parts;
         Self { kernel, grid, raw, parameters, memory: NodeMemory::new(wanted), _keep: memory }
     }

@@ -55,7 +55,7 @@ impl Planned {
     pub fn fill(&self, parts: &mut Parts) {
         match &*self.node {
             Node::Kernel(kernel) => kernel.fill(parts),
-            Node::CodeObject(kernel) => kernel.fill(parts),
+            Node::Foreign(kernel) => kernel.fill(parts),
             _ => unreachable!("it is a kernel"),
         }
     }
@@ -73,7 +73,7 @@ impl Planned {
                 let records = self.records.as_ref().map_or(0, |records| records.address);
                 kernel.begin(device, parameters, sequence, words, records)
             }
-            Node::CodeObject(kernel) => kernel.begin(device, parameters, sequence, words),
+            Node::Foreign(kernel) => kernel.begin(device, parameters, sequence, words),
             _ => unreachable!("it is a kernel"),
         }
     }

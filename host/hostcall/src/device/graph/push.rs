@@ -68,13 +68,13 @@ impl Making<'_> {
         let position = self.position;
         let origin = Arc::new(NodeOrigin::new(&self.replay, planned, None));
         let owner: Arc<dyn Owner> = origin.clone();
-        let is_foreign = matches!(*planned.node, Node::CodeObject(_));
+        let is_foreign = matches!(*planned.node, Node::Foreign(_));
         let state = |id, sequence, owner| {
             let new = LaunchState::new(origin.what().clone(), id, sequence, position);
             Arc::new(LaunchState { owner: Some(owner), is_foreign, ..new })
         };
         let operation = match &*planned.node {
-            Node::Kernel(_) | Node::CodeObject(_) => {
+            Node::Kernel(_) | Node::Foreign(_) => {
                 self.sequence += 1;
                 let mut parts = queue.blank();
                 planned.fill(&mut parts);

@@ -37,23 +37,16 @@ pub use argument::KernelArgument;
 
 use super::core::Core;
 use super::error::{CodeObjectError, Error, ImageError, LaunchRefused};
-use super::graph::{CodeObjectNode, Node, capture_of};
+use super::foreign::{ForeignKernel, RawArguments};
+use super::graph::{ForeignNode, Node, capture_of};
 use super::grid::Grid;
-use super::hostcalls::Serving;
 use super::images::read_image;
 use super::inner::{Device, Inner};
 use super::prepare::{check_code, kernel_called};
-use super::stream::{Launch, Parameters, Parts, Stream};
-use super::words::StreamWords;
+use super::stream::{Launch, Parts, Stream};
 use crate::image::{self, Calls, NotAnImage, Target};
-use hostcall_abi::bytes::IntoBytes;
-use hostcall_abi::launch::LaunchId;
-use hostcall_abi::layout::LAUNCHES;
-use hostcall_abi::raw::ForeignRawParams;
-use hostcall_seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
-use hostcall_server::LaunchRecord;
+use hostcall_seam::{HiddenParameters, ImageSource, KernelLimits, KernelParameters, Module};
 use hostcall_server::rocm::{Services, Statistics, Version};
-use smallvec::SmallVec;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -87,28 +80,21 @@ impl fmt::Debug for CodeObject {
     }
 }
 
-/// Raw channels among the arguments of a launch: where each begins, and what it is but for the launch's own.
-pub(super) type RawArguments = SmallVec<[(usize, ForeignRawParams); 2]>;
-
 /// A kernel of a code object.
 #[derive(Clone)]
 pub struct CodeObjectKernel {
     device: Weak<Inner>,
-    pub(super) name: Arc<str>,
-    code: Arc<dyn Kernel>,
+    kernel: ForeignKernel,
     parameters: KernelParameters,
     /// Whether the code, or the driver, says what the kernel takes.
     knows_parameters: bool,
-    hidden: HiddenParameters,
-    /// Answers its calls, until the last launch has ended.
-    serving: Option<Arc<Serving>>,
 }
 
 impl fmt::Debug for CodeObjectKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, parameters, .. } = self;
+        let Self { kernel, parameters, .. } = self;
         f.debug_struct("CodeObjectKernel")
-            .field("name", name)
+            .field("name", &kernel.name)
             .field("parameters", parameters)
             .finish_non_exhaustive()
     }
@@ -220,16 +206,9 @@ impl CodeObject {
             }
             serving = Some(answers);
         }
-        let device = self.device.clone();
-        Ok(CodeObjectKernel {
-            device,
-            name: name.into(),
-            code,
-            parameters,
-            knows_parameters,
-            hidden,
-            serving,
-        })
+        let (device, kernel) =
+            (self.device.clone(), ForeignKernel { name: name.into(), code, hidden, serving });
+        Ok(CodeObjectKernel { device, kernel, parameters, knows_parameters })
     }
 
     /// Returns the bytes that a variable has now; `None` when there is no such variable.
@@ -252,12 +231,12 @@ impl CodeObject {
 impl CodeObjectKernel {
     /// Returns its name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.kernel.name
     }
 
     /// Returns what the kernel needs of the device, and what a launch may ask for.
     pub fn limits(&self) -> KernelLimits {
-        self.code.limits()
+        self.kernel.code.limits()
     }
 
     /// Returns what the code object says of its parameters, or the driver of NVIDIA's. A driver before that of CUDA 12.4 says
@@ -286,18 +265,18 @@ impl CodeObjectKernel {
         arguments: &[KernelArgument],
     ) -> Result<Launch, Error> {
         let device = self.device.upgrade().ok_or(Error::Closed)?;
-        stream.core().check_own(&device.core, kernel_called(&self.name))?;
+        stream.core().check_own(&device.core, kernel_called(&self.kernel.name))?;
         let capture = capture_of(stream, "launch")?;
         let mut parts = stream.queue().blank();
         let raw = self.prepare(&device.core, grid, arguments, &mut parts)?;
         if let Some(capture) = capture {
-            let node = CodeObjectNode::new(self.clone(), grid, raw, *parts);
-            capture.add(stream.queue(), Node::CodeObject(node.into()))?;
-            return Ok(Launch::captured(stream.queue(), self.name.clone()));
+            let node = ForeignNode::new(self.kernel.clone(), grid, raw, *parts);
+            capture.add(stream.queue(), Node::Foreign(node.into()))?;
+            return Ok(Launch::captured(stream.queue(), self.kernel.name.clone()));
         }
-        self.fill(grid, &mut parts);
-        stream.queue().launch(self.name.clone(), None, parts, |parameters, sequence, words| {
-            self.begin(&device, grid, &raw, parameters, sequence, words)
+        self.kernel.fill(grid, &mut parts);
+        stream.queue().launch(self.kernel.name.clone(), None, parts, |parameters, sequence, words| {
+            self.kernel.begin(&device, grid, &raw, parameters, sequence, words)
         })
     }
 
@@ -309,9 +288,9 @@ impl CodeObjectKernel {
         arguments: &[KernelArgument],
         parts: &mut Parts,
     ) -> Result<RawArguments, Error> {
-        let kernel = || self.name.to_string();
-        let (properties, limits) = (core.backend.properties(), self.code.limits());
-        check_code(properties, &self.name, &limits, 0, &grid, grid.workgroup_memory_bytes)?;
+        let kernel = || self.kernel.name.to_string();
+        let (properties, limits) = (core.backend.properties(), self.kernel.code.limits());
+        check_code(properties, &self.kernel.name, &limits, 0, &grid, grid.workgroup_memory_bytes)?;
         if let Some(takes) = self.parameters.workgroup.filter(|takes| *takes != grid.workgroup_size) {
             let given = grid.workgroup_size;
             return Err(LaunchRefused::WorkgroupSize { kernel: kernel(), takes, given }.into());
@@ -327,34 +306,5 @@ impl CodeObjectKernel {
             raw.extend(argument.pack(core, place, takes, parts)?);
         }
         Ok(raw)
-    }
-
-    /// Adds to a launch's arguments what else it has.
-    pub(super) fn fill(&self, grid: Grid, parts: &mut Parts) {
-        (parts.kernel, parts.runs_to_end) = (Some(self.code.clone()), true);
-        (parts.workgroups, parts.lanes) = (grid.workgroups, grid.workgroup_size);
-        (parts.workgroup_bytes, parts.hidden) = (grid.workgroup_memory_bytes, self.hidden);
-        parts.values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
-    }
-
-    /// Begins a launch, whose raw channels learn which it is.
-    pub(super) fn begin(
-        &self,
-        device: &Inner,
-        grid: Grid,
-        raw: &RawArguments,
-        parameters: &mut Parameters,
-        sequence: u64,
-        words: &StreamWords,
-    ) -> Result<LaunchId, Error> {
-        let record = LaunchRecord { kernel: self.name.clone(), workgroups: grid.workgroups };
-        let limit = LAUNCHES as usize;
-        let launch = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
-        let stop_at = words.stop_at().get();
-        for &(at, params) in raw {
-            let params = ForeignRawParams { launch, stop_at, sequence, ..params };
-            parameters.set_at(at, params.as_bytes());
-        }
-        Ok(launch)
     }
 }
