@@ -85,6 +85,8 @@ fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST
         }
         false => 0,
     };
+    // One write for both. Where each had its own, LLVM 22 made one of the two in large kernels for AMD, and lost on the way to it where
+    // the ring lies.
     let head = PostHead { service, lane: lane as u8, words: N as u8, extra };
     slot.write_post(ring.glance.post_position.wrapping_add(lane * entries), head, &payload);
     true
