@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// An event of the driver's at a place in a stream that others made.
 pub(crate) struct Fence {
     gpu: Arc<Gpu>,
-    event: Option<Event>,
+    event: Event,
 }
 
 /// While it lives, what this thread asks the driver for ends no capture of another thread's, as it may in a user's thread.
@@ -60,10 +60,9 @@ impl Gpu {
             let what = "the stream is being captured into a graph, and a fence is none of that: take it where the graph is launched";
             return Err(BackendError::Refused(what.into()));
         }
-        let mut fence = Fence { gpu: self.clone(), event: None };
-        let event = fence.event.insert(self.take_event()?);
+        let fence = Fence { gpu: self.clone(), event: self.take_event()? };
         // SAFETY: LOADED; the caller vouches for the stream, and nobody else has the event.
-        let record = || unsafe { sys::cuEventRecord(event.0, stream) };
+        let record = || unsafe { sys::cuEventRecord(fence.event.0, stream) };
         self.run(|| "recording an event in a stream of others".into(), record)?;
         Ok(fence)
     }
@@ -71,12 +70,11 @@ impl Gpu {
 
 impl hostcall_seam::Fence for Fence {
     fn is_done(&self) -> Result<bool, BackendError> {
-        let Some(event) = &self.event else { return Ok(true) };
         let _relaxed = Relaxed::enter(&self.gpu)?;
         let mut is_done = false;
         let query = || {
             // SAFETY: LOADED, with an event of this GPU.
-            let result = unsafe { sys::cuEventQuery(event.0) };
+            let result = unsafe { sys::cuEventQuery(self.event.0) };
             is_done = result == CUresult::CUDA_SUCCESS;
             if result == CUresult::CUDA_ERROR_NOT_READY { CUresult::CUDA_SUCCESS } else { result }
         };
@@ -87,6 +85,6 @@ impl hostcall_seam::Fence for Fence {
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        self.gpu.give_back_events(self.event.take());
+        self.gpu.give_back_events([self.event]);
     }
 }

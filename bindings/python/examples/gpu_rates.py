@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from rates import serve
 
 import hostcall
 import hostcall.cupy
@@ -82,26 +83,12 @@ def attention(q, k, v, out, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: 
 
 
 def rates(device: hostcall.Device) -> None:
-    @device.service(number=700)
-    def single(x: hostcall.u64) -> hostcall.u64:
-        return x + 1
-
-    sizes: list[int] = []
-
-    @device.service(number=701, batch={"x": hostcall.u64}, result=hostcall.u64)
-    def batch(calls: np.ndarray[Any, Any]) -> Any:
-        sizes.append(len(calls))
-        return calls["x"] + 1
-
-    @device.on_post(number=702, batch={"x": hostcall.u64})
-    def posted(posts: np.ndarray[Any, Any]) -> None:
-        sizes.append(len(posts))
-
+    sizes = serve(device)
     code, context = hostcall.cupy.module(SOURCE), device.context("rates")
     for kernel, method, name, grids in [
         ("calls", 700, "single calls", [(1, 1), (1, 32), (132, 32)]),
         ("calls", 701, "calls in batches", [(1, 32), (132, 32), (132, 256), (528, 256)]),
-        ("posts", 702, "posts in batches", [(1, 32), (132, 32), (132, 256)]),
+        ("posts", 703, "posts in batches", [(1, 32), (132, 32), (132, 256)]),
     ]:
         for blocks, threads in grids:
             rounds, took = 4, 0.0

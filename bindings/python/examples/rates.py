@@ -47,6 +47,29 @@ extern "C" void posts(uint64_t context, uint64_t method, uint32_t lanes, uint32_
 """
 
 
+def serve(device: hostcall.Device) -> list[int]:
+    """Serves what the kernels call and post to, one by one and in batches. Returns the sizes of the batches, as they come."""
+    sizes: list[int] = []
+
+    @device.service(number=700)
+    def single(x: hostcall.u64) -> hostcall.u64:
+        return x + 1
+
+    @device.service(number=701, batch={"x": hostcall.u64}, result=hostcall.u64)
+    def batch(calls: np.ndarray[Any, Any]) -> Any:
+        sizes.append(len(calls))
+        return calls["x"] + 1
+
+    @device.on_post(number=702)
+    def post(x: hostcall.u64) -> None: ...
+
+    @device.on_post(number=703, batch={"x": hostcall.u64})
+    def posts(calls: np.ndarray[Any, Any]) -> None:
+        sizes.append(len(calls))
+
+    return sizes
+
+
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
     with tempfile.TemporaryDirectory() as folder, hostcall.Device("cpu") as device, device.context("rates") as context:
@@ -56,29 +79,12 @@ def main() -> None:
         subprocess.run(command, check=True)
         kernels = ctypes.CDLL(str(library))
 
-        @device.service(number=700)
-        def single(x: hostcall.u64) -> hostcall.u64:
-            return x + 1
-
-        sizes: list[int] = []
-
-        @device.service(number=701, batch={"x": hostcall.u64}, result=hostcall.u64)
-        def batch(calls: np.ndarray[Any, Any]) -> Any:
-            sizes.append(len(calls))
-            return calls["x"] + 1
-
-        @device.on_post(number=702)
-        def post(x: hostcall.u64) -> None: ...
-
-        @device.on_post(number=703, batch={"x": hostcall.u64})
-        def posts(calls: np.ndarray[Any, Any]) -> None:
-            sizes.append(len(calls))
-
-        for kernel, method, function, name in [
-            (kernels.calls, 700, single, "single calls"),
-            (kernels.calls, 701, batch, "calls in batches"),
-            (kernels.posts, 702, post, "single posts"),
-            (kernels.posts, 703, posts, "posts in batches"),
+        sizes = serve(device)
+        for kernel, method, name in [
+            (kernels.calls, 700, "single calls"),
+            (kernels.calls, 701, "calls in batches"),
+            (kernels.posts, 702, "single posts"),
+            (kernels.posts, 703, "posts in batches"),
         ]:
             for lanes in (1, 8, 64):
                 rounds, took = 16, 0.0

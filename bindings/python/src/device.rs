@@ -261,10 +261,10 @@ impl RawContext {
 }
 
 /// Waits until something is done, and looks for signals meanwhile. `what` has not happened at the deadline.
-fn wait(
+pub fn wait(
     py: Python<'_>,
     deadline: Option<Instant>,
-    what: &'static str,
+    what: &str,
     is_done: impl Fn() -> PyResult<bool> + Sync,
 ) -> PyResult<()> {
     loop {
@@ -286,7 +286,7 @@ fn wait(
             return Ok(());
         }
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return Err(PyTimeoutError::new_err(what));
+            return Err(PyTimeoutError::new_err(what.to_owned()));
         }
     }
 }

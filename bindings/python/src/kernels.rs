@@ -1,15 +1,13 @@
 //! Memory that host and kernels share, and kernels of other compilers that are launched from here.
 
-use crate::device::{RawContext, failed, limit};
+use crate::device::{RawContext, failed, limit, wait};
 use crate::released::DropsFree;
 use hostcall::device::{Launch, PinnedBuffer};
 use hostcall::rocm::{CodeObject, KernelArgument, Version};
 use hostcall::{Device, Grid, Stream};
-use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a wait for a launch that failed may take besides.
@@ -120,23 +118,10 @@ impl RawLaunch {
     /// Waits until the kernel has ended.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
-        loop {
-            let until = Instant::now() + Duration::from_millis(50);
-            let until = deadline.map_or(until, |deadline| deadline.min(until));
-            py.detach(|| {
-                while !self.launch.is_done() && Instant::now() < until {
-                    thread::sleep(Duration::from_micros(100));
-                }
-            });
-            py.check_signals()?;
-            if self.launch.is_done() {
-                let Err(error) = py.detach(|| self.launch.wait()) else { return Ok(()) };
-                self.go_on(py, deadline)?;
-                return Err(failed(error));
-            }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Err(PyTimeoutError::new_err(format!("{} has not ended", self.launch.kernel())));
-            }
-        }
+        let unfinished = format!("{} has not ended", self.launch.kernel());
+        wait(py, deadline, &unfinished, || Ok(self.launch.is_done()))?;
+        let Err(error) = py.detach(|| self.launch.wait()) else { return Ok(()) };
+        self.go_on(py, deadline)?;
+        Err(failed(error))
     }
 }

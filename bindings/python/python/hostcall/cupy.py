@@ -23,10 +23,10 @@ from typing import Any
 
 import hostcall
 
-__all__ = ["module", "options"]
+__all__ = ["module", "nvrtc_options"]
 
 
-def options() -> tuple[str, ...]:
+def nvrtc_options() -> tuple[str, ...]:
     """Returns what NVRTC needs to compile kernels that include ``hostcall_device.h``."""
     return ("-std=c++17", f"-I{hostcall.include()}")
 
@@ -35,4 +35,4 @@ def module(code: str, options: tuple[str, ...] = (), **more: Any) -> Any:
     """Returns a ``cupy.RawModule`` of kernels that include ``hostcall_device.h``."""
     import cupy
 
-    return cupy.RawModule(code=code, options=(*globals()["options"](), *options), **more)
+    return cupy.RawModule(code=code, options=(*nvrtc_options(), *options), **more)

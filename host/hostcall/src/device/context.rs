@@ -65,8 +65,8 @@ pub(super) fn hold_kept() -> MutexGuard<'static, Vec<Arc<Reach>>> {
 /// # Ok::<(), hostcall::Error>(())
 /// ```
 pub struct Context {
-    core: Arc<Core>,
-    device: Weak<Inner>,
+    pub(super) core: Arc<Core>,
+    pub(super) device: Weak<Inner>,
     name: Arc<str>,
     reach: Arc<Reach>,
     launch: Mutex<LaunchId>,
@@ -164,14 +164,6 @@ impl Context {
     /// Returns the launch in whose name kernels with the context call now: [`Context::renew`] begins another one.
     pub fn launch_id(&self) -> LaunchId {
         *self.launch.lock()
-    }
-
-    pub(super) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
-    pub(super) fn weak_device(&self) -> Weak<Inner> {
-        self.device.clone()
     }
 
     /// Returns the device, and what keeps the memory that the address leads to.

@@ -42,10 +42,10 @@ impl Context {
     pub unsafe fn fence(&self, stream: u64) -> Result<Fence, Error> {
         self.attend()?;
         // SAFETY: as the caller says.
-        let place = unsafe { self.core().backend.fence(stream) }?;
+        let place = unsafe { self.core.backend.fence(stream) }?;
         Ok(Fence {
-            core: self.core().clone(),
-            device: self.weak_device(),
+            core: self.core.clone(),
+            device: self.device.clone(),
             launch: self.launch_id(),
             place: Some(place),
             flush: Mutex::default(),

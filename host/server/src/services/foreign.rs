@@ -89,6 +89,7 @@ pub fn check_number(condition: &str, file: &str, line: u32) -> Result<u32, Check
 
 /// Keeps other threads from giving checks numbers, as long as what it returns lives: while a child is made by `fork`, which has
 /// locks as they were.
+#[doc(hidden)]
 pub fn hold_check_numbers() -> impl std::any::Any {
     NUMBERED.lock()
 }
