@@ -32,7 +32,7 @@
  * or drops. It also drops where it would wait and nobody reads any more, or the launch was cancelled, or its stream was stopped
  * before it. Records that are dropped are counted, for all such lanes of a channel together, and functions return 0.
  *
- * Compilers. Clang for NVIDIA's and AMD's GPUs (CUDA C++, HIP, C), nvcc, and C99 or C++11 compilers with GCC's atomic
+ * Compilers. Clang for NVIDIA's and AMD's GPUs (CUDA C++, HIP, C; for AMD's OpenCL C 2.0, with -ffreestanding), nvcc, and C99 or C++11 compilers with GCC's atomic
  * functions for the host, where each thread is a wave of one lane.
  */
 #ifndef HOSTCALL_DEVICE_H
@@ -293,9 +293,9 @@ HOSTCALL_FUNCTION void hostcall_meet_(uint64_t lanes) {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 
-/* A counter of 100 MHz. */
+/* A counter of 100 MHz. In OpenCL C Clang gives the first builtin a type of 128 bits, and ends with an error of its own. */
 HOSTCALL_FUNCTION uint64_t hostcall_clock_ns_(void) {
-#if __has_builtin(__builtin_readsteadycounter)
+#if __has_builtin(__builtin_readsteadycounter) && !defined(__OPENCL_C_VERSION__)
     return __builtin_readsteadycounter() * 10;
 #else
     return __builtin_amdgcn_s_memrealtime() * 10;
@@ -308,7 +308,7 @@ HOSTCALL_FUNCTION void hostcall_pause_(void) {
 
 /* Lanes of a workgroup along an axis, as the dispatch's packet says, which all versions of code objects lead to. */
 HOSTCALL_FUNCTION uint32_t hostcall_workgroup_size_(uint32_t axis) {
-    return ((const __attribute__((address_space(4))) uint16_t *)__builtin_amdgcn_dispatch_ptr())[2 + axis];
+    return ((const __attribute__((address_space(4))) uint16_t *)(uintptr_t)__builtin_amdgcn_dispatch_ptr())[2 + axis];
 }
 
 /* Of the workgroup in its grid, x fastest, and of the wave in its workgroup. */
@@ -2019,6 +2019,14 @@ HOSTCALL_LONG_FUNCTION uint64_t hostcall_call_bytes(uint64_t context, uint64_t m
 /* Most words of a line's arguments: one each, and texts in whole words with a zero byte. Longer texts are cut. */
 #define HOSTCALL_MOST_ARGUMENT_WORDS 48u
 
+/* A literal as the functions below take texts. OpenCL C has literals in a space of their own, from which no pointer leads out
+ * but by its number, which is the same. */
+#if defined(__OPENCL_C_VERSION__)
+#define HOSTCALL_TEXT(literal) ((const char *)(uintptr_t)(literal))
+#else
+#define HOSTCALL_TEXT(literal) (literal)
+#endif
+
 /* A line's arguments. */
 struct hostcall_arguments {
     uint64_t words[HOSTCALL_MOST_ARGUMENT_WORDS];
@@ -2049,7 +2057,7 @@ HOSTCALL_FUNCTION void hostcall_add_text(struct hostcall_arguments *arguments, c
     const uint32_t most = following < HOSTCALL_MOST_ARGUMENT_WORDS ? HOSTCALL_MOST_ARGUMENT_WORDS - following : 0;
     uint64_t word = 0, at = 0;
     if (text == 0)
-        text = "(null)";
+        text = HOSTCALL_TEXT("(null)");
     do {
         word |= (uint64_t)(unsigned char)text[at] << at % 8 * 8;
         if (at % 8 == 7 || text[at] == 0) {
@@ -2163,7 +2171,7 @@ HOSTCALL_LONG_FUNCTION void hostcall_numbered_check_failed_(uint64_t context, ui
  * are held by such lanes, they wait for each other.
  */
 #define hostcall_check(context, condition) \
-    ((condition) ? 1 : hostcall_check_failed((context), #condition, __FILE__, (uint32_t)__LINE__))
+    ((condition) ? 1 : hostcall_check_failed((context), HOSTCALL_TEXT(#condition), HOSTCALL_TEXT(__FILE__), (uint32_t)__LINE__))
 
 #if defined(__cplusplus)
 /* What a line's arguments are. */

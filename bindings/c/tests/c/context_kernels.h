@@ -7,14 +7,23 @@ enum { AFFINE = 700, MIX = 701, NOTE = 702, REFUSE = 703, SLOW = 704, ECHO = 705
 #if defined(__CUDACC__) || defined(__CUDA__) || defined(__HIP__)
 #define KERNEL extern "C" __global__
 #define LANE_OF_ALL (blockIdx.x * blockDim.x + threadIdx.x)
+#elif defined(__OPENCL_C_VERSION__)
+#define KERNEL kernel
+#define LANE_OF_ALL ((uint32_t)(__builtin_amdgcn_workgroup_id_x() * hostcall_workgroup_size_(0) + __builtin_amdgcn_workitem_id_x()))
 #else
 #define KERNEL static
 static __thread uint32_t lane_of_all;
 #define LANE_OF_ALL lane_of_all
 #endif
+/* A kernel's pointer. */
+#if defined(__OPENCL_C_VERSION__)
+#define GLOBAL global
+#else
+#define GLOBAL
+#endif
 
 /* Each lane calls `rounds` times, each time with what came before: x -> 3 x + 1. */
-KERNEL void affine(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+KERNEL void affine(uint64_t context, GLOBAL uint64_t *out, uint32_t lanes, uint32_t rounds) {
     uint32_t lane = LANE_OF_ALL;
     if (lane >= lanes)
         return;
@@ -28,7 +37,7 @@ KERNEL void affine(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rou
 }
 
 /* The same with a slot that is held. */
-KERNEL void held(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+KERNEL void held(uint64_t context, GLOBAL uint64_t *out, uint32_t lanes, uint32_t rounds) {
     uint32_t lane = LANE_OF_ALL;
     struct hostcall_scope scope = HOSTCALL_SCOPE;
     if (lane >= lanes)
@@ -53,7 +62,7 @@ KERNEL void held(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t round
 }
 
 /* Lanes diverge: each calls as often as its number says, with other words, or posts. */
-KERNEL void diverge(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+KERNEL void diverge(uint64_t context, GLOBAL uint64_t *out, uint32_t lanes, uint32_t rounds) {
     uint32_t lane = LANE_OF_ALL;
     if (lane >= lanes)
         return;
@@ -80,7 +89,7 @@ KERNEL void diverge(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t ro
 }
 
 /* Each lane posts `rounds` times, through a slot that is held or not. */
-KERNEL void posts(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+KERNEL void posts(uint64_t context, GLOBAL uint64_t *out, uint32_t lanes, uint32_t rounds) {
     uint32_t lane = LANE_OF_ALL;
     struct hostcall_scope scope = HOSTCALL_SCOPE;
     if (lane >= lanes)
@@ -100,7 +109,7 @@ KERNEL void posts(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t roun
 }
 
 /* Each lane sends bytes of its own, and gets them in reverse order with their sum. */
-KERNEL void bytes(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+KERNEL void bytes(uint64_t context, GLOBAL uint64_t *out, uint32_t lanes, uint32_t rounds) {
     uint32_t lane = LANE_OF_ALL;
     if (lane >= lanes)
         return;
@@ -129,7 +138,7 @@ KERNEL void bytes(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t roun
 }
 
 /* How calls end that fail. */
-KERNEL void statuses(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+KERNEL void statuses(uint64_t context, GLOBAL uint64_t *out, uint32_t lanes, uint32_t rounds) {
     uint32_t lane = LANE_OF_ALL;
     if (lane >= lanes)
         return;
@@ -157,7 +166,7 @@ KERNEL void statuses(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t r
 }
 
 /* Every call is cancelled. */
-KERNEL void cancelled(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+KERNEL void cancelled(uint64_t context, GLOBAL uint64_t *out, uint32_t lanes, uint32_t rounds) {
     uint32_t lane = LANE_OF_ALL;
     if (lane >= lanes)
         return;
@@ -168,21 +177,33 @@ KERNEL void cancelled(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t 
 }
 
 /* Some lanes print, and of some a check fails. */
-KERNEL void says(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+KERNEL void says(uint64_t context, GLOBAL uint64_t *out, uint32_t lanes, uint32_t rounds) {
     uint32_t lane = LANE_OF_ALL;
     if (lane >= lanes)
         return;
     uint64_t wrong = 0;
     for (uint32_t round = 0; round < rounds; round++)
-        if (lane % 16 == round)
+        if (lane % 16 == round) {
+#if defined(__cplusplus)
             wrong |= hostcall_printf(context, "lane %u of %s: %5.2f %d%% %lx\n", lane, "says", 0.5 * lane, -3, UINT64_C(1) << 40);
+#else
+            struct hostcall_arguments arguments;
+            arguments.count = 0;
+            hostcall_add_word(&arguments, lane);
+            hostcall_add_text(&arguments, HOSTCALL_TEXT("says"), 3);
+            hostcall_add_double(&arguments, 0.5 * lane);
+            hostcall_add_word(&arguments, (uint64_t)-3);
+            hostcall_add_word(&arguments, UINT64_C(1) << 40);
+            wrong |= hostcall_print(context, 1, HOSTCALL_TEXT("lane %u of %s: %5.2f %d%% %lx\n"), &arguments);
+#endif
+        }
     if (!hostcall_check(context, lane % 10 != 3))
         wrong |= lane % 10 != 3 ? UINT64_C(1) << 32 : 0;
     out[lane] = wrong;
 }
 
 /* Lanes that come to one call for different methods, with other numbers of words and from two contexts. */
-KERNEL void mixed(uint64_t context, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+KERNEL void mixed(uint64_t context, GLOBAL uint64_t *out, uint32_t lanes, uint32_t rounds) {
     uint32_t lane = LANE_OF_ALL;
     if (lane >= lanes)
         return;

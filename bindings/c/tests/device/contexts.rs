@@ -2,7 +2,7 @@
 //! compilers.
 
 use crate::common::{self, run, source};
-use crate::{CUDA, FLAGS, HIP, hip_kernels, nvptx64, temporary};
+use crate::{CUDA, FLAGS, HIP, OPENCL, hip_kernels, kernels, nvptx64, temporary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -54,13 +54,28 @@ fn kernels_in_hip_call_from_a_context() {
     }
 }
 
+/// OpenCL C has the same kernels.
+#[test]
+fn kernels_in_opencl_call_from_a_context() {
+    let linked = linked_kernel("linked-cl.co");
+    for level in ["-O1", "-O3"] {
+        let code = kernels(&[&OPENCL[..], &[level]].concat(), KERNELS, &format!("contexts-cl{level}.co"));
+        assert_eq!(run(Command::new(&*HOST).arg("gfx942").arg(code).arg(&linked)), "passed\n", "{level}");
+    }
+}
+
+/// The kernel of library_kernels.h, with the library's bitcode.
+fn linked_kernel(name: &str) -> PathBuf {
+    let bitcode = LIBRARY.join("hostcall_amdgcn.bc").display().to_string();
+    let compiler = [&HIP[..], &["-Xclang", "-mlink-builtin-bitcode", "-Xclang", &bitcode]].concat();
+    hip_kernels(&compiler, "tests/c/library.hip", name)
+}
+
 /// Code of the first header of this major version (docs/context-abi.md) works with hosts of all that follow:
 /// `clang-22 -x hip --offload-arch=gfx942 -Os` made it of context_kernels.h as it was then.
 #[test]
 fn code_of_the_first_header_works() {
-    let bitcode = LIBRARY.join("hostcall_amdgcn.bc").display().to_string();
-    let compiler = [&HIP[..], &["-Xclang", "-mlink-builtin-bitcode", "-Xclang", &bitcode]].concat();
-    let linked = hip_kernels(&compiler, "tests/c/library.hip", "linked-1.0.co");
+    let linked = linked_kernel("linked-1.0.co");
     let kept = source("tests/kept/contexts-1.0.gfx942.co");
     assert_eq!(run(Command::new(&*HOST).arg("gfx942").arg(kept).arg(linked)), "passed\n");
 }

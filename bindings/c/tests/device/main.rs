@@ -9,6 +9,7 @@ mod example;
 mod gfx942;
 mod layouts;
 mod nvptx64;
+mod services;
 mod threads;
 mod waves;
 
@@ -38,6 +39,17 @@ const CUDA: [&str; 8] = [
     "-S",
 ];
 
+/// How it makes a code object of OpenCL C.
+const OPENCL: [&str; 7] = [
+    "-x",
+    "cl",
+    "-cl-std=CL2.0",
+    "--target=amdgcn-amd-amdhsa",
+    "-mcpu=gfx942",
+    "-nogpulib",
+    "-ffreestanding",
+];
+
 /// Kernels in HIP or CUDA C++.
 fn hip_kernels(compiler: &[&str], file: &str, name: &str) -> PathBuf {
     let folder = source("tests/c").display().to_string();
@@ -50,7 +62,8 @@ fn hip_kernels(compiler: &[&str], file: &str, name: &str) -> PathBuf {
 fn kernels(compiler: &[&str], file: &str, name: &str) -> PathBuf {
     let made = temporary(name);
     let mut command = Command::new("clang-22");
-    command.args(compiler).args(FLAGS).args(["-O2", "-I"]).arg(source("include")).arg(source(file));
+    // The last level counts.
+    command.arg("-O2").args(compiler).args(FLAGS).arg("-I").arg(source("include")).arg(source(file));
     run(command.arg("-o").arg(&made));
     made
 }

@@ -2,6 +2,7 @@
 
 use super::types::{Field, Kind, Method, Service, Type, Variant};
 use hostcall_abi::MAX_WORDS;
+use hostcall_abi::service::number;
 use hostcall_abi::word::{MAX_POST_WORDS, check_of};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -24,7 +25,10 @@ pub(super) fn header(mut services: Vec<Service>, file: &str) -> Result<String, S
     let _ = write!(out, "#ifndef {guard}\n#define {guard}\n#include \"hostcall_device.h\"\n");
     for service in &mut services {
         service.methods.iter_mut().for_each(make_safe);
-        let prefix = snake(&service.name);
+        let mut prefix = snake(&service.name);
+        if service.number < number::USER {
+            prefix.insert_str(0, "hostcall_");
+        }
         if prefix == "hostcall" {
             return Err("a service cannot be called `Hostcall` in C: rename it".into());
         }
@@ -145,7 +149,8 @@ impl Writer<'_> {
     }
 
     fn comment(&mut self, docs: &[String], otherwise: &str) {
-        let text = if docs.is_empty() { otherwise.to_owned() } else { docs.join("\n * ") };
+        let text =
+            if docs.is_empty() { otherwise.to_owned() } else { docs.join("\n * ").replace(" \n", "\n") };
         self.line(&format!("/* {} */", text.replace("*/", "* /").replace("/*", "/ *")));
     }
 

@@ -7,8 +7,8 @@ use hostcall_abi::word::MAX_TYPED_WORDS;
 use std::cell::Cell;
 use syn::ext::IdentExt;
 use syn::{
-    Attribute, Error, Expr, ExprLit, Fields, File, FnArg, GenericArgument, Item, ItemTrait, Lit, Meta, Pat,
-    PathArguments, Result, ReturnType, Safety, TraitItem,
+    Attribute, BinOp, Error, Expr, ExprLit, Fields, File, FnArg, GenericArgument, Item, ItemTrait, Lit, Meta,
+    Pat, PathArguments, Result, ReturnType, Safety, TraitItem,
 };
 
 /// Returns the services of a file, or the one of this name.
@@ -70,21 +70,28 @@ fn service(file: &File, item: &ItemTrait, attribute: &Attribute) -> Result<Servi
     let scope = Scope { file, depth: 0, named: &named };
     let name = item.ident.unraw().to_string();
     let mut number = derived_number(schema::of(&name));
+    let mut is_own = false;
     if let Meta::List(_) = &attribute.meta {
         attribute.parse_nested_meta(|meta| {
+            if meta.path.is_ident("internal") {
+                return Ok(());
+            }
             if !meta.path.is_ident("number") {
                 // What names Rust's crates is nothing to C.
                 return meta.value().and_then(|value| value.parse::<Expr>()).map(drop);
             }
-            match meta.value()?.parse::<Expr>()? {
-                Expr::Lit(ExprLit { lit: Lit::Int(literal), .. }) => number = literal.base10_parse()?,
-                other => {
+            let expression = meta.value()?.parse::<Expr>()?;
+            is_own = own_number(&expression).is_some();
+            number = match (own_number(&expression), &expression) {
+                (Some(number), _) => number,
+                (None, Expr::Lit(ExprLit { lit: Lit::Int(literal), .. })) => literal.base10_parse()?,
+                (None, other) => {
                     return Err(Error::new_spanned(
                         other,
                         "write the service's number as digits: no constant is looked up",
                     ));
                 }
-            }
+            };
             Ok(())
         })?;
     }
@@ -93,13 +100,33 @@ fn service(file: &File, item: &ItemTrait, attribute: &Attribute) -> Result<Servi
         return Err(Error::new_spanned(&item.ident, "a service has 16 methods at most"));
     }
     let numbers = number::USER..=number::DERIVED - methods.len() as u16;
-    if number < number::DERIVED && !numbers.contains(&number) || number > LAST {
+    if !is_own && number < number::DERIVED && !numbers.contains(&number) || number > LAST {
         return Err(Error::new_spanned(
             &item.ident,
             "a service's number, and those of its methods, are 256 to 32767",
         ));
     }
     Ok(Service { name, docs: docs(&item.attrs), number, methods })
+}
+
+/// The number of a service that comes with hostcall, whose trait names a constant of [`number`].
+fn own_number(expression: &Expr) -> Option<u16> {
+    match expression {
+        Expr::Path(path) => Some(match &*path.path.segments.last()?.ident.to_string() {
+            "HEAP" => number::HEAP,
+            "FILES" => number::FILES,
+            "ENVIRONMENT" => number::ENVIRONMENT,
+            "CLOCK" => number::CLOCK,
+            _ => return None,
+        }),
+        Expr::Binary(sum) => match (&sum.op, &*sum.right) {
+            (BinOp::Add(_), Expr::Lit(ExprLit { lit: Lit::Int(more), .. })) => {
+                own_number(&sum.left)?.checked_add(more.base10_parse().ok()?)
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn method(scope: Scope<'_>, item: &TraitItem) -> Result<Method> {

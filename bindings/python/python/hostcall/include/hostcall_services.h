@@ -1,0 +1,1 @@
+../../../../c/include/hostcall_services.h
