@@ -1,5 +1,5 @@
-/* A host whose kernels call from a context: `contexts DEVICE [CODE LINKED]`. `LINKED` has the kernel of library_kernels.h. Without
- * code lanes are threads of this program. */
+/* A host whose kernels call from a context: `contexts DEVICE [CODE LINKED [LANES]]`. `LINKED` has the kernel of library_kernels.h.
+ * Without code lanes are threads of this program. `LANES`: no more than these, for code that nothing has optimised. */
 extern "C" {
 #include "common.h"
 #include "context_service.h"
@@ -78,7 +78,8 @@ int main(int argc, char **argv) {
     hostcall_context *context, *other;
     hostcall_statistics before, after;
     const hostcall_service service = {methods, 5, serve, &tally_of, NULL, true}, slow = {slow_methods, 1, serve_slowly, &answers, NULL, false};
-    EXPECT(argc == 2 || argc == 4);
+    EXPECT(argc == 2 || argc == 4 || argc == 5);
+    const uint32_t most = argc == 5 ? (uint32_t)atoi(argv[4]) : UINT32_MAX;
     works(hostcall_options_new(argv[1], &options, &error));
     works(hostcall_options_service(options, &service, &error));
     works(hostcall_options_service(options, &slow, &error));
@@ -93,6 +94,8 @@ int main(int argc, char **argv) {
     EXPECT(at != 0 && at != hostcall_context_address(other) && hostcall_context_address(NULL) == 0);
 
     for (uint32_t lanes : {1u, 7u, 32u, 64u, 65u, 777u, 1500u}) {
+        if (lanes > most)
+            break;
         run(AFFINE_KERNEL, at, lanes, 128, 3);
         run(HELD, at, lanes, 96, 7);
         run(DIVERGE, at, lanes, 256, 2);
