@@ -415,6 +415,11 @@ typedef struct hostcall_options hostcall_options;
 // caller's, who frees it. Launches keep the memory.
 typedef struct hostcall_pinned hostcall_pinned;
 
+// Where kernels post messages of 0 to 128 bytes for a thread of the caller's that polls, by the functions of hostcall_device.h
+// (hostcall_post_message). Any thread may use it; it is the caller's, who frees it. Its memory stays until the process ends,
+// since a kernel may still have the address.
+typedef struct hostcall_post_queue hostcall_post_queue;
+
 // Memory through which kernels stream bytes to the host while they run, by the functions of hostcall_device.h. Any thread may
 // use it; it is the caller's, who frees it. Launches keep its memory, and their waves drop what finds no page once it was freed.
 typedef struct hostcall_raw_channel hostcall_raw_channel;
@@ -572,6 +577,44 @@ typedef struct {
 
 // Where a function puts a handle.
 typedef hostcall_text **Out_hostcall_text;
+
+// Messages of one wave that lie one after the other, with the same tag and number of words. They live until the function that
+// gets them returns.
+typedef struct {
+  // The words of all messages, message after message.
+  const uint64_t *words;
+  // How many messages there are, at least one.
+  size_t count;
+  // How many words each has, 0 to 16.
+  size_t words_each;
+  // What the kernel called them: 48 bits, or 32 with more than five words.
+  uint64_t tag;
+  // The slot through which they came: of messages through one slot each comes after the one before.
+  uint32_t slot;
+  // Linear index of the workgroup.
+  uint32_t workgroup;
+  // Index of the wave in its workgroup.
+  uint32_t wave;
+  // Zero.
+  uint32_t reserved;
+} hostcall_post_batch;
+
+// Gets messages, on the thread that polls. It polls no queue itself. It must return: a C++ exception that leaves it, or a longjmp
+// out of it, ends the process or is undefined.
+typedef void (*hostcall_post_function)(void *state, const hostcall_post_batch *batch);
+
+// What became of a queue's messages since it was made.
+typedef struct {
+  // Messages that polls handed over.
+  uint64_t posts;
+  // Messages of before a cancellation or a renewal, which polls dropped; and those that nobody had read when the queue was
+  // closed.
+  uint64_t dropped;
+  // Calls, for which a queue is the wrong place: they ended with HOSTCALL_CALL_NO_SUCH_SERVICE.
+  uint64_t refused_calls;
+  // Words that made no sense and were skipped: memory was overwritten.
+  uint64_t garbage;
+} hostcall_post_counts;
 
 // Does something on the host when it is a stream's turn.
 typedef void (*hostcall_host_function)(void *state);
@@ -1100,6 +1143,58 @@ hostcall_status hostcall_context_cancel(const hostcall_context *context,
 
 // Has calls answered again after hostcall_context_cancel.
 hostcall_status hostcall_context_renew(const hostcall_context *context, hostcall_error **error);
+
+// Makes a post queue. `name` is what errors call it. `waves`: how many waves post at the same time or hold a scope, 1 to 65,536;
+// more of them wait for each other. `ring_entries`: of 16 bytes in each wave's ring, a power of two from 16 a lane to 65,536; a
+// message of n words takes 1 + n / 2. 0 of both is the usual: 256 waves, 2,048 entries.
+hostcall_status hostcall_post_queue_new(const hostcall_device *device,
+                                        const char *name,
+                                        uint32_t waves,
+                                        uint32_t ring_entries,
+                                        hostcall_post_queue **queue,
+                                        hostcall_error **error);
+
+// Returns the address that kernels take in the place of a context's; 0 for NULL. It stays the same.
+uint64_t hostcall_post_queue_address(const hostcall_post_queue *queue);
+
+// Looks once for messages and calls `take` with `state` and those that are there, `most` at most, in batches. Puts into `count`
+// how many these were, unless it is NULL. It waits for nothing: whoever wants the next message calls it again, as often as its
+// latency matters. One thread polls at a time: HOSTCALL_STATUS_REFUSED for another, and for `take` itself.
+hostcall_status hostcall_post_queue_poll(const hostcall_post_queue *queue,
+                                         size_t most,
+                                         hostcall_post_function take,
+                                         void *state,
+                                         size_t *count,
+                                         hostcall_error **error);
+
+// Returns whether waves have announced messages that no poll has taken: of kernels that have ended, all of theirs. It looks at
+// every wave's bell, which takes longer than a poll. False for NULL, and while another thread polls.
+bool hostcall_post_queue_has_posts(const hostcall_post_queue *queue);
+
+// Ends waits for room in the queue's rings (such messages return 0) and of hostcall_wait_word. Polls drop what lies there and what
+// comes, until the queue is renewed.
+hostcall_status hostcall_post_queue_cancel(const hostcall_post_queue *queue,
+                                           hostcall_error **error);
+
+// Has messages handed over again after hostcall_post_queue_cancel. Polls drop what was posted before, and what is posted through
+// a slot that was held before.
+hostcall_status hostcall_post_queue_renew(const hostcall_post_queue *queue,
+                                          hostcall_error **error);
+
+// Puts what became of the queue's messages so far into `counts`. Waits for a poll that runs.
+hostcall_status hostcall_post_queue_statistics(const hostcall_post_queue *queue,
+                                               hostcall_post_counts *counts,
+                                               hostcall_error **error);
+
+// Cancels a queue for good, frees it and sets the handle to NULL. Puts its counts into `counts`, in which messages that nobody had
+// read are among the dropped ones.
+hostcall_status hostcall_post_queue_close(hostcall_post_queue **queue,
+                                          hostcall_post_counts *counts,
+                                          hostcall_error **error);
+
+// Cancels a queue for good, frees it and sets the handle to NULL. NULL is let be. What nobody had read is lost and not told
+// (hostcall_post_queue_close tells).
+void hostcall_post_queue_free(hostcall_post_queue **queue);
 
 // Loads an image that `hostcall build` made from a file. The path is taken literally. An image is trusted as the program's
 // own code is.

@@ -779,6 +779,8 @@ struct hostcall_scope {
 #define HOSTCALL_CONTEXT_HOMES_BYTE 16u
 #define HOSTCALL_CONTEXT_SIZES_BYTE 24u
 #define HOSTCALL_CONTEXT_LAUNCH_BYTE 32u
+#define HOSTCALL_CONTEXT_FLAGS_BYTE 36u
+#define HOSTCALL_CONTEXT_MESSAGES 1u
 #define HOSTCALL_CONTEXT_WAKE_BYTE 48u
 #define HOSTCALL_HOME_BYTES 160u
 #define HOSTCALL_HOME_PLACES_BYTE 16u
@@ -825,6 +827,12 @@ struct hostcall_scope {
 #define HOSTCALL_STATE_UNTOLD_ 16u     /* No call has said that posts come before it. */
 #define HOSTCALL_STATE_UNSETTLED_ 32u  /* Stores may be on their way when the slot is given back. */
 #define HOSTCALL_STATE_LOST_ 64u       /* Nobody serves any more: the slot is not given back. */
+
+/* Most words of a call there and back, of one with bytes, of a post, and of a message to a post queue. */
+#define HOSTCALL_MOST_WORDS_ 7u
+#define HOSTCALL_MOST_WORDS_BESIDE_BYTES_ 64u
+#define HOSTCALL_MOST_POST_WORDS_ 5u
+#define HOSTCALL_MOST_MESSAGE_WORDS 16u
 
 /* Polls after which a lane asks whether anybody serves, and pauses. */
 #define HOSTCALL_POLLS_A_LOOK_ 256u
@@ -1652,23 +1660,57 @@ HOSTCALL_FUNCTION void hostcall_write_posts_(struct hostcall_scope *scope, const
     scope->state |= HOSTCALL_STATE_UNTOLD_ | HOSTCALL_STATE_UNANNOUNCED_;
 }
 
+/* The same for messages, also of more words than a post's head has bits for. Their number need not be a constant. */
+HOSTCALL_FUNCTION void hostcall_write_messages_(struct hostcall_scope *scope, const int is_alone, uint64_t tag, const uint64_t *words,
+                                                uint32_t count_of_words) {
+    const uint64_t lanes = scope->lanes;
+    const uint32_t lane = scope->lane, ring = scope->ring_entries, entries = hostcall_entries_(count_of_words);
+    const uint32_t first_at = (uint32_t)scope->kept + HOSTCALL_RANK_IN_(is_alone, lanes, lane) * entries;
+    uint64_t head = (tag & 0xffff) << 38 | (uint64_t)lane << 32;
+    if (count_of_words <= HOSTCALL_MOST_POST_WORDS_)
+        head |= (uint64_t)count_of_words << 55 | (tag >> 16 & UINT64_C(0xffffffff));
+    else
+        head |= UINT64_C(6) << 55 | (uint64_t)(count_of_words - 1) << 16 | (tag >> 16 & 0xffff);
+    for (uint32_t i = 0; i < count_of_words; i++)
+        head |= (words[i] >> 63) << (i < HOSTCALL_MOST_POST_WORDS_ ? 58 + i : 15 + i);
+    for (uint32_t entry = 0; entry < entries; entry++) {
+        const uint32_t at = first_at + entry;
+        const uint64_t lap = at & ring ? 0 : HOSTCALL_LAP;
+        uint64_t first = entry > 0 ? words[2 * entry - 1] : count_of_words > 0 ? words[0] : 0;
+        uint64_t second = entry == 0 ? head : 2 * entry < count_of_words ? words[2 * entry] : 0;
+        hostcall_send_pair_(scope->ring + 16 * (uint64_t)(at & (ring - 1)), (first & ~HOSTCALL_LAP) | lap,
+                            (second & ~HOSTCALL_LAP) | lap);
+    }
+    hostcall_reserve_(scope, entries * HOSTCALL_COUNT_OF_(is_alone, lanes));
+    scope->state |= HOSTCALL_STATE_UNTOLD_ | HOSTCALL_STATE_UNANNOUNCED_;
+}
+
+/* Writes posts, or messages; `is_message` is a constant. */
+HOSTCALL_FUNCTION void hostcall_write_(struct hostcall_scope *scope, const int is_message, const int is_alone, uint64_t method,
+                                       const uint64_t *words, uint32_t count_of_words) {
+    if (is_message)
+        hostcall_write_messages_(scope, is_alone, method, words, count_of_words);
+    else
+        hostcall_write_posts_(scope, is_alone, method, words, count_of_words);
+}
+
 /*
  * Posts words of the lanes that hold the slot, of which whoever gives it back tells the host. Returns whether they are in the
  * ring. `is_alone`, a constant: they are known to be one lane.
  */
-HOSTCALL_FUNCTION int hostcall_put_posts_(struct hostcall_scope *scope, const int is_alone, uint64_t method, const uint64_t *words,
-                                          uint32_t count_of_words) {
+HOSTCALL_FUNCTION int hostcall_put_(struct hostcall_scope *scope, const int is_message, const int is_alone, uint64_t method,
+                                    const uint64_t *words, uint32_t count_of_words) {
     const uint32_t needed = hostcall_entries_(count_of_words) * HOSTCALL_COUNT_OF_(is_alone, (uint64_t)scope->lanes);
     if (!hostcall_may_post_(scope, needed, scope->period) && !hostcall_prepare_posts_(scope, is_alone, needed, scope->period))
         return 0;
-    hostcall_write_posts_(scope, is_alone, method, words, count_of_words);
+    hostcall_write_(scope, is_message, is_alone, method, words, count_of_words);
     return 1;
 }
 
-/* Most words of a call there and back, of one with bytes, and of a post. */
-#define HOSTCALL_MOST_WORDS_ 7u
-#define HOSTCALL_MOST_WORDS_BESIDE_BYTES_ 64u
-#define HOSTCALL_MOST_POST_WORDS_ 5u
+HOSTCALL_FUNCTION int hostcall_put_posts_(struct hostcall_scope *scope, const int is_alone, uint64_t method, const uint64_t *words,
+                                          uint32_t count_of_words) {
+    return hostcall_put_(scope, 0, is_alone, method, words, count_of_words);
+}
 
 /*
  * Calls a method of a service of the host with `argument_words` words (0 to 7) and waits for `result_words` (0 to 7; more of either
@@ -1700,15 +1742,10 @@ HOSTCALL_FUNCTION uint64_t hostcall_call_words(uint64_t context, uint64_t method
     return status;
 }
 
-/*
- * Posts 0 to 5 words to a method of a service: nobody waits for it, and nothing tells whether a handler has it. Waits only for
- * room, while the host handles posts more slowly than they come. Returns whether the post lies in the ring of its slot: not where
- * it has more words.
- */
-HOSTCALL_FUNCTION int hostcall_post_words(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count_of_words) {
+/* A post of lanes that claim a slot for it. */
+HOSTCALL_FUNCTION int hostcall_post_claimed_(uint64_t context, const int is_message, uint64_t method, const uint64_t *words,
+                                             uint32_t count_of_words) {
     int is_posted = 0;
-    if (count_of_words > HOSTCALL_MOST_POST_WORDS_)
-        return 0;
     for (uint64_t left = hostcall_lanes_(); left != 0;) {
         const uint64_t lanes = hostcall_next_(left, context, method, count_of_words);
         if (lanes >> hostcall_lane_() & 1) {
@@ -1720,7 +1757,7 @@ HOSTCALL_FUNCTION int hostcall_post_words(uint64_t context, uint64_t method, con
                 uint32_t tail = scope.tail;
                 if (rank == 0 && ((scope.state & HOSTCALL_STATE_APART_) || (scope.kept >> HOSTCALL_KEPT_QUARTERS & 2)))
                     tail = (uint32_t)hostcall_load_(hostcall_word_at_(&scope, hostcall_slot_(&scope, HOSTCALL_RING_TAIL_)));
-                is_posted = hostcall_put_posts_(&scope, 0, method, words, count_of_words);
+                is_posted = hostcall_put_(&scope, is_message, 0, method, words, count_of_words);
                 /* What all have stored comes before the word by which another gets the slot. */
                 hostcall_meet_all_(lanes);
                 if (rank == 0) {
@@ -1734,6 +1771,15 @@ HOSTCALL_FUNCTION int hostcall_post_words(uint64_t context, uint64_t method, con
         left &= ~lanes;
     }
     return is_posted;
+}
+
+/*
+ * Posts 0 to 5 words to a method of a service: nobody waits for it, and nothing tells whether a handler has it. Waits only for
+ * room, while the host handles posts more slowly than they come. Returns whether the post lies in the ring of its slot: not where
+ * it has more words.
+ */
+HOSTCALL_FUNCTION int hostcall_post_words(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count_of_words) {
+    return count_of_words <= HOSTCALL_MOST_POST_WORDS_ && hostcall_post_claimed_(context, 0, method, words, count_of_words);
 }
 
 /*
@@ -1792,11 +1838,9 @@ HOSTCALL_FUNCTION uint32_t hostcall_post_period_(const struct hostcall_scope *sc
 #endif
 }
 
-/* As hostcall_post_words. Posts of a scope come in their order. */
-HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *words,
-                                                uint32_t count_of_words) {
-    if (count_of_words > HOSTCALL_MOST_POST_WORDS_)
-        return 0;
+/* A post of the lanes that hold the slot. */
+HOSTCALL_FUNCTION int hostcall_scope_post_(struct hostcall_scope *scope, const int is_message, uint64_t method,
+                                           const uint64_t *words, uint32_t count_of_words) {
     /* The clock first: it comes while the rest takes its time. */
     const uint32_t period = hostcall_post_period_(scope), entries = hostcall_entries_(count_of_words);
     const uint64_t lanes = scope->lanes;
@@ -1806,13 +1850,13 @@ HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, ui
      * they post to lanes say each for itself. */
     if (HOSTCALL_IS_ALONE_(lanes)) {
         if (hostcall_may_post_(scope, entries, period)) {
-            hostcall_write_posts_(scope, 1, method, words, count_of_words);
+            hostcall_write_(scope, is_message, 1, method, words, count_of_words);
             hostcall_wake_(scope->context, scope->region);
             return 1;
         }
     } else if (hostcall_lanes_() == lanes) {
         if (hostcall_all_have_(lanes, hostcall_may_post_(scope, needed, period), count_of_words)) {
-            hostcall_write_posts_(scope, 0, method, words, count_of_words);
+            hostcall_write_(scope, is_message, 0, method, words, count_of_words);
             /* What all have stored comes before the first lane gives the slot back. */
             hostcall_meet_all_(lanes);
             return 1;
@@ -1822,13 +1866,84 @@ HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, ui
         are_here = 0;
     }
     if (!are_here || (scope->state & HOSTCALL_STATE_LOST_))
-        return hostcall_post_words(scope->context, method, words, count_of_words);
+        return hostcall_post_claimed_(scope->context, is_message, method, words, count_of_words);
     if (!hostcall_prepare_posts_(scope, 0, needed, period))
         return 0;
-    hostcall_write_posts_(scope, 0, method, words, count_of_words);
+    hostcall_write_(scope, is_message, 0, method, words, count_of_words);
     hostcall_wake_(scope->context, scope->region);
     hostcall_meet_all_(lanes);
     return 1;
+}
+
+/* As hostcall_post_words. Posts of a scope come in their order. */
+HOSTCALL_FUNCTION int hostcall_scope_post_words(struct hostcall_scope *scope, uint64_t method, const uint64_t *words,
+                                                uint32_t count_of_words) {
+    return count_of_words <= HOSTCALL_MOST_POST_WORDS_ && hostcall_scope_post_(scope, 0, method, words, count_of_words);
+}
+
+/*
+ * Messages to a post queue (`Device::post_queue` in Rust, `hostcall_post_queue_new` in C), whose address stands in the place of a
+ * context's: 0 to 16 words with a tag of 48 bits, or of 32 with more than five words. A thread of the host polls and gets them
+ * as they are; no service is called.
+ *
+ *     struct send { uint32_t peer, bytes; uint64_t from, to, signal; };
+ *     hostcall_fence_system();                        what was written before is there when the host gets the message
+ *     hostcall_post(queue, SEND, send);               C++; in C hostcall_post_message(queue, SEND, words, 4)
+ *     hostcall_wait_word(queue, signal, round);       until the host, or a peer, has stored at least this there
+ *
+ * A message returns whether it lies in its wave's ring: not when the queue is cancelled or gone while there is no room, and not
+ * with more than five words to a context that is no post queue's.
+ */
+
+/* Whether a context takes messages of so many words. */
+HOSTCALL_FUNCTION int hostcall_takes_(uint64_t context, uint32_t count_of_words) {
+    if (count_of_words <= HOSTCALL_MOST_POST_WORDS_)
+        return 1;
+    return context != 0 && count_of_words <= HOSTCALL_MOST_MESSAGE_WORDS &&
+           (hostcall_fixed_(context + HOSTCALL_CONTEXT_FLAGS_BYTE) & HOSTCALL_CONTEXT_MESSAGES) != 0;
+}
+
+/* Posts a message. Of a wave's messages each comes after the one before only through a scope. */
+HOSTCALL_FUNCTION int hostcall_post_message(uint64_t queue, uint64_t tag, const uint64_t *words, uint32_t count_of_words) {
+    return hostcall_takes_(queue, count_of_words) && hostcall_post_claimed_(queue, 1, tag, words, count_of_words);
+}
+
+/* The same through a slot that is held. */
+HOSTCALL_FUNCTION int hostcall_scope_post_message(struct hostcall_scope *scope, uint64_t tag, const uint64_t *words,
+                                                  uint32_t count_of_words) {
+    return hostcall_takes_(scope->context, count_of_words) && hostcall_scope_post_(scope, 1, tag, words, count_of_words);
+}
+
+/* Orders what the calling lane has read and written before what it does next, for the host and all devices. */
+HOSTCALL_FUNCTION void hostcall_fence_system(void) {
+    hostcall_acquire_();
+    hostcall_release_();
+}
+
+/* Stores a word that the host or other devices wait for, after all that the lane wrote before. At a multiple of 8. */
+HOSTCALL_FUNCTION void hostcall_signal_word(uint64_t address, uint64_t word) {
+    hostcall_release_();
+    hostcall_store_(address, word);
+}
+
+/*
+ * Waits until the word at `address`, a multiple of 8, is `least` or more: what was written before it was stored is there then.
+ * Returns 0 if nobody serves `context` any more, or it is a post queue's that is cancelled, before that.
+ */
+HOSTCALL_FUNCTION int hostcall_wait_word(uint64_t context, uint64_t address, uint64_t least) {
+    const uint64_t version = context == 0 ? 0 : hostcall_fixed64_(context);
+    const int is_known = (uint32_t)version == HOSTCALL_CONTEXT_MAGIC && (uint16_t)(version >> 32) == HOSTCALL_CONTEXT_MAJOR;
+    const uint64_t region = is_known ? hostcall_fixed64_(context + HOSTCALL_CONTEXT_REGION_BYTE) : 0;
+    uint32_t polls = 0, is_over = !is_known;
+    int has_come;
+    while (has_come = hostcall_load_(address) >= least, !has_come && !is_over) {
+        if (++polls % HOSTCALL_POLLS_A_LOOK_ == 0) {
+            is_over = (uint32_t)hostcall_is_over_(region);
+            hostcall_pause_();
+        }
+    }
+    hostcall_acquire_();
+    return has_come;
 }
 
 /* What a call with bytes sends, and where its reply goes. */
@@ -2211,6 +2326,22 @@ HOSTCALL_FUNCTION uint64_t hostcall_printf(uint64_t context, const char *format,
     arguments.count = 0;
     hostcall_add_all_(&arguments, values...);
     return hostcall_print(context, 1, format, &arguments);
+}
+
+/* Posts a value of 8 to 128 bytes, in words of 8, to a post queue: hostcall_post_message of its bytes. */
+template <class Value> HOSTCALL_FUNCTION int hostcall_post(uint64_t queue, uint64_t tag, const Value &value) {
+    static_assert(sizeof(Value) % 8 == 0 && sizeof(Value) <= 8 * HOSTCALL_MOST_MESSAGE_WORDS, "a message has 8 to 128 bytes, in words of 8");
+    uint64_t words[sizeof(Value) / 8];
+    hostcall_copy_(words, &value, sizeof value);
+    return hostcall_post_message(queue, tag, words, sizeof(Value) / 8);
+}
+
+/* The same through a slot that is held. */
+template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall_scope *scope, uint64_t tag, const Value &value) {
+    static_assert(sizeof(Value) % 8 == 0 && sizeof(Value) <= 8 * HOSTCALL_MOST_MESSAGE_WORDS, "a message has 8 to 128 bytes, in words of 8");
+    uint64_t words[sizeof(Value) / 8];
+    hostcall_copy_(words, &value, sizeof value);
+    return hostcall_scope_post_message(scope, tag, words, sizeof(Value) / 8);
 }
 #endif
 

@@ -31,6 +31,7 @@ pub mod launch;
 pub mod llvm;
 pub mod llvm_call;
 pub mod options;
+pub mod post_queue;
 pub mod raw;
 pub mod rocm;
 pub mod service;

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// The sources' types and their functions' declarations, in the order that they have in the header.
-const SOURCES: [(&str, &str); 17] = {
+const SOURCES: [(&str, &str); 18] = {
     macro_rules! sources {
         ($($name:ident)*) => {
             [$((include_str!(concat!("../src/", stringify!($name), ".rs")), hostcall_c::$name::DECLARATIONS)),*]
         };
     }
     sources! {
-        error options device context image buffer stream closure launch graph bodies service raw rocm llvm_call llvm trace
+        error options device context post_queue image buffer stream closure launch graph bodies service raw rocm llvm_call llvm trace
     }
 };
 
@@ -24,6 +24,7 @@ fn sources() -> String {
         ("&OsStr", "*const c_char"),
         ("&str", "*const c_char"),
         ("Box<hostcall_options>", "*mut *mut hostcall_options"),
+        ("Box<hostcall_post_queue>", "*mut *mut hostcall_post_queue"),
         ("Offered<'_>", "&hostcall_service"),
         ("Out<'_, hostcall_raw_page>", "*mut *mut hostcall_raw_page"),
     ];

@@ -66,7 +66,7 @@ structs! {
         channel stop_at sequence launch home_slots last_post workgroups workgroup_memory_bytes workgroup_size flags wave_records
         list
     }
-    ContextParams { magic major minor region homes home_slots lanes launch reserved channel wake }
+    ContextParams { magic major minor region homes home_slots lanes launch flags channel wake }
 }
 
 #[cfg(test)]

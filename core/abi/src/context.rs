@@ -15,7 +15,10 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"hctx");
 pub const MAJOR: u16 = 1;
 
 /// Goes up when something is added that older code need not know.
-pub const MINOR: u16 = 0;
+pub const MINOR: u16 = 1;
+
+/// Bit of [`ContextParams::flags`]: posts may be messages of up to 16 words ([`crate::word::MessageHead`]).
+pub const MESSAGES: u32 = 1;
 
 /// A context as kernels find it. Addresses are the device's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,9 +40,9 @@ pub struct ContextParams {
     pub lanes: u32,
     /// The launch whose calls the kernels' are: the context's. The host changes it when the context is renewed.
     pub launch: LaunchId,
-    /// Zero.
-    pub reserved: u32,
-    /// The channel's [`crate::launch::ChannelParams`].
+    /// [`MESSAGES`], or 0. It never changes; hosts of minor version 0 wrote 0.
+    pub flags: u32,
+    /// The channel's [`crate::launch::ChannelParams`]; 0 where Rust's kernels have nothing to look for.
     pub channel: u64,
     /// On the software device a function of one argument that wakes the server, and its argument; else 0.
     pub wake: [u64; 2],

@@ -119,6 +119,8 @@ pub enum LayoutError {
     Lanes,
     /// A ring is no power of two from four a lane to 65,536.
     Ring,
+    /// A ring is too short for a whole wave's posts of 16 words.
+    MessageRing,
     /// The byte areas are no power of two from 64 bytes a lane to 1 MiB, or too many are large.
     Area,
     /// The whole is longer than 32 GiB.
@@ -132,6 +134,9 @@ impl core::fmt::Display for LayoutError {
             LayoutError::Lanes => "a wave has 1 to 64 lanes",
             LayoutError::Ring => {
                 "a post ring has a power of two of entries, at least 4 a lane and at most 65536"
+            }
+            LayoutError::MessageRing => {
+                "a ring of a post queue has at least 16 entries for each lane of a wave, so that a wave's longest posts fit"
             }
             LayoutError::Area => {
                 "a byte area has a power of two of bytes, at least 64 a lane and at most 1048576; a large one no less; \

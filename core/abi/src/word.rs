@@ -46,8 +46,10 @@
 //! ```
 
 mod bytes;
+mod message;
 
 pub use bytes::*;
+pub use message::*;
 
 use crate::MAX_WORDS;
 use crate::launch::LaunchId;

@@ -500,9 +500,15 @@ pub use shared_memory::SharedMemory;
 /// What the host writes for the device besides replies.
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 impl Region<'_> {
-    /// Tells the device that nobody serves the channel any more. For good.
+    /// Tells the device that nobody serves the channel any more. For good, unless [`Region::resume`] is called.
     pub fn stop(&self) {
         self.word(header::STOP as u32).store(1, Ordering::Release);
+    }
+
+    /// Tells the device that somebody serves the channel again, of which [`Region::stop`] said that nobody does. For channels whose
+    /// waves learn of it by nothing but waiting.
+    pub fn resume(&self) {
+        self.word(header::STOP as u32).store(0, Ordering::Release);
     }
 
     /// Tells the device that a consumer is about to sleep, or is awake again.

@@ -82,7 +82,7 @@ fn clang_compiles_them_for_nvidia() {
 }
 
 /// The folder in which `.ci/install-device-toolchain` puts NVIDIA's compilers.
-fn nvidia() -> PathBuf {
+pub fn nvidia() -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from).expect("there is a home");
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);
     cache.join("hostcall/nvidia")

@@ -52,6 +52,8 @@ fn constants_of_calls() -> String {
     define("CONTEXT_HOMES_BYTE", number(offset_of!(ContextParams, homes)));
     define("CONTEXT_SIZES_BYTE", number(offset_of!(ContextParams, home_slots)));
     define("CONTEXT_LAUNCH_BYTE", number(offset_of!(ContextParams, launch)));
+    define("CONTEXT_FLAGS_BYTE", number(offset_of!(ContextParams, flags)));
+    define("CONTEXT_MESSAGES", number(context::MESSAGES as usize));
     define("CONTEXT_WAKE_BYTE", number(offset_of!(ContextParams, wake)));
     define("HOME_BYTES", number(HOME_SLOT_BYTES));
     define("HOME_PLACES_BYTE", number(offset_of!(HomeSlotWords, places)));

@@ -9,6 +9,7 @@ mod batch;
 mod copies;
 #[cfg(not(loom))]
 mod loan;
+mod messages;
 mod posts;
 mod scanner;
 
@@ -16,5 +17,6 @@ pub use answer::{Answer, DetachedAnswer};
 pub use batch::Batch;
 #[cfg(not(loom))]
 pub use loan::{Lent, Loan, LoanMemory, ProcessLoans};
+pub use messages::{PostRun, RunsTaken};
 pub use posts::{ENTRIES_A_VISIT, PostBatch, PostBuffer, Taken};
 pub use scanner::{Scanner, Take};

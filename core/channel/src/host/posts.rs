@@ -1,6 +1,7 @@
 //! Taking posts from the slots' rings.
 
 use super::copies::copy_pairs;
+use super::messages::ALIKE;
 use super::scanner::{PostMirror, Scanner};
 use crate::primitive::{AtomicU64, Ordering, are_equal};
 use crate::region::Region;
@@ -8,14 +9,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::LINE_WORDS;
-use hostcall_abi::word::{LAP, Owner, PostHead};
+use hostcall_abi::word::{Owner, PostHead};
 use hostcall_service::Posts;
 
 /// Most ring entries taken in one visit, so that one busy wave does not starve the others.
 pub const ENTRIES_A_VISIT: usize = 256;
-
-/// Bits of a post's head in which the posts of a run agree: service, number of words and extra bits.
-const RUN: u64 = 0xffff << 38 | 15 << 54 | 0xffff_ffff;
 
 /// Room for the entries of one visit, reused from visit to visit.
 pub struct PostBuffer(Box<[[u64; 2]; ENTRIES_A_VISIT]>);
@@ -24,6 +22,10 @@ impl PostBuffer {
     /// An empty buffer.
     pub fn new() -> Self {
         Self(Box::new([[0; 2]; ENTRIES_A_VISIT]))
+    }
+
+    pub(super) fn entries(&self) -> &[[u64; 2]; ENTRIES_A_VISIT] {
+        &self.0
     }
 }
 
@@ -112,20 +114,8 @@ impl Scanner {
         buffer: &mut PostBuffer,
         mut take: impl FnMut(Owner, PostHead, Posts<'_>) -> usize,
     ) -> PostBatch {
-        let (ring, base) = (region.layout().ring_entries.of(slot), region.sizes().ring(slot));
         let PostMirror { taken: start, mut owner } = *self.posts_mut(slot);
-        let mut copied = 0;
-        // Once to the ring's end, and once from its beginning.
-        while copied < ENTRIES_A_VISIT {
-            let position = (start as u32).wrapping_add(copied as u32);
-            let at = position & (ring - 1);
-            let from = region.pairs(base + 2 * at, (ring - at) as usize);
-            let done = copy_pairs(from, &mut buffer.0[copied..], position & ring == 0);
-            copied += done;
-            if done < from.len() {
-                break;
-            }
-        }
+        let copied = self.copy_ready(region, slot, buffer);
         let mut batch = PostBatch::default();
         let mut rest = &buffer.0[..copied];
         while let Some([word, first]) = rest.first() {
@@ -167,6 +157,26 @@ impl Scanner {
             region.word(region.places().ring_tail(slot)).store(start + taken, Ordering::Release);
         }
         batch
+    }
+
+    /// Copies the entries that lie ready in a home slot's ring, from the first that was not taken. Returns how many these are.
+    #[inline(always)]
+    pub(super) fn copy_ready(&mut self, region: Region<'_>, slot: u32, buffer: &mut PostBuffer) -> usize {
+        let (ring, base) = (region.layout().ring_entries.of(slot), region.sizes().ring(slot));
+        let start = self.posts_mut(slot).taken;
+        let mut copied = 0;
+        // Once to the ring's end, and once from its beginning.
+        while copied < ENTRIES_A_VISIT {
+            let position = (start as u32).wrapping_add(copied as u32);
+            let at = position & (ring - 1);
+            let from = region.pairs(base + 2 * at, (ring - at) as usize);
+            let done = copy_pairs(from, &mut buffer.0[copied..], position & ring == 0);
+            copied += done;
+            if done < from.len() {
+                break;
+            }
+        }
+        copied
     }
 
     /// Goes on as if so many entries of a slot's ring had been taken.
@@ -252,10 +262,9 @@ fn run<const N: usize>(entries: &[[u64; 2]]) -> usize {
     let posts = entries.as_chunks::<N>().0;
     let Some(first) = posts.first().map(|post| post[0][1]) else { return 0 };
     let differs =
-        |posts: &[[[u64; 2]; N]]| posts.iter().fold(0, |differ, post| differ | post[0][1] ^ first) & RUN != 0;
+        |posts: &[[[u64; 2]; N]]| posts.iter().fold(0, |differ, post| differ | post[0][1] ^ first) & ALIKE != 0;
     // A look at as many as a wave posts: mostly all are one run, but who claims a slot for each post has an owner before the next.
     let alike = posts.chunks(32).take_while(|posts| !differs(posts)).map(<[_]>::len).sum();
-    alike + posts[alike..].iter().take_while(|post| (post[0][1] ^ first) & RUN == 0).count()
+    alike + posts[alike..].iter().take_while(|post| (post[0][1] ^ first) & ALIKE == 0).count()
 }
 
-const _: () = assert!(RUN & LAP == 0);

@@ -40,10 +40,18 @@ pub(super) struct Reach {
 }
 
 /// In the process's name: what kernels may reach although nobody here has it any more.
-static KEPT: Mutex<Vec<Arc<Reach>>> = Mutex::new(Vec::new());
+static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+/// Memory that kernels may reach.
+pub(super) type Kept = Arc<dyn Any + Send + Sync>;
+
+/// Keeps memory until the process ends, since kernels may still reach it.
+pub(super) fn keep(memory: Kept) {
+    KEPT.lock().push(memory);
+}
 
 /// Keeps other threads from what kernels may still reach, while a child is made by `fork`.
-pub(super) fn hold_kept() -> MutexGuard<'static, Vec<Arc<Reach>>> {
+pub(super) fn hold_kept() -> MutexGuard<'static, Vec<Kept>> {
     KEPT.lock()
 }
 
@@ -101,7 +109,7 @@ impl Device {
             home_slots: layout.home_slots - first,
             lanes: layout.lanes,
             launch,
-            reserved: 0,
+            flags: 0,
             channel: inner.channel.address().get(),
             wake: if is_software { wake_up(&inner.server) } else { [0; 2] },
         };
@@ -167,7 +175,7 @@ impl Context {
     }
 
     /// Returns the device, and what keeps the memory that the address leads to.
-    pub(super) fn reach(&self) -> (&Arc<Core>, Arc<dyn Any + Send + Sync>) {
+    pub(super) fn reach(&self) -> (&Arc<Core>, Kept) {
         (&self.core, self.reach.clone())
     }
 
@@ -249,7 +257,7 @@ impl Drop for Context {
         if self.core.is_forked() {
             return;
         }
-        KEPT.lock().push(self.reach.clone());
+        keep(self.reach.clone());
         if let Some(device) = self.device.upgrade() {
             let launch = *self.launch.lock();
             end(&device, launch);

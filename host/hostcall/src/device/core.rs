@@ -100,10 +100,13 @@ impl fmt::Debug for Core {
     }
 }
 
-/// Something for which waves wait that no server knows of: a raw channel.
+/// Something for which waves wait that no server knows of: a raw channel, a post queue.
 pub(crate) trait HoldsWaves: Send + Sync {
     /// Returns `most` of the waves that wait for it, as far as they have said it in memory of the device.
     fn waiting(&self, most: usize) -> Vec<Waiting>;
+
+    /// Ends the waits, if the device's end does: it was closed.
+    fn close(&self) {}
 }
 
 /// What waves of a device may wait for so.
@@ -134,6 +137,11 @@ impl Holders {
     /// Returns one wave that waits. Nothing is looked at after what it waits for.
     pub fn first_waiting(&self) -> Option<Waiting> {
         self.holders().iter().find_map(|holder| holder.waiting(1).pop())
+    }
+
+    /// Ends what waves wait for that ends with the device.
+    pub fn close(&self) {
+        self.holders().iter().for_each(|holder| holder.close());
     }
 
     fn holders(&self) -> Vec<Arc<dyn HoldsWaves>> {

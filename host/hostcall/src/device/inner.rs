@@ -105,6 +105,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // What is left of it, such as its buffers, is a closed device's.
         self.core.closed.store(true, Ordering::SeqCst);
+        if !self.core.is_forked() {
+            self.core.holders.close();
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod llvm;
 mod load;
 mod open_devices;
 mod owners;
+mod post_queue;
 mod prepare;
 pub mod raw;
 mod reaper;
@@ -46,6 +47,7 @@ pub use buffer::{DeviceBuffer, PinnedBuffer};
 pub use builder::{DeviceBuilder, devices};
 pub use closures::{Hostcall, UntypedHostcall, WireType};
 pub use context::Context;
+pub use post_queue::{PostQueue, PostQueueSizes, PostQueueStatistics};
 pub use error::{
     BoundsError, CodeObjectError, Error, HostcallState, ImageError, LaunchFailure, LaunchRefused,
     NotContinuous, ProgramError,
@@ -61,6 +63,7 @@ pub use images::{EmbeddedImage, Image, LoadedKernel, TypedKernel};
 pub use inner::{Device, WeakDevice};
 pub use launch::LaunchKernel;
 pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun};
+pub use hostcall_server::PostBatch;
 pub use rocm::{CodeObject, CodeObjectKernel, KernelArgument};
 pub use seam::{
     BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceInfo, DeviceKind, KernelLimits,
@@ -202,6 +205,7 @@ impl Device {
             return;
         }
         self.inner.core.closed.store(true, Ordering::SeqCst);
+        self.inner.core.holders.close();
         let streams = streams_of(&self.inner.core);
         for stream in &streams {
             stream.cancel_all(CancelReason::Closed);

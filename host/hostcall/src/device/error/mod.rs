@@ -83,6 +83,14 @@ pub enum Error {
     /// The device was closed.
     #[error("the device was closed")]
     Closed,
+    /// A post queue is polled already: by another thread, or by the function that gets its posts.
+    #[error(
+        "the post queue `{name}` is polled already: one thread polls at a time, and what gets its posts does not poll"
+    )]
+    PostQueueBusy {
+        /// The queue's name.
+        name: String,
+    },
     /// This process is a child of the one that opened the device. A child may open a device of its own, unless another thread of
     /// the parent started or ended a thread, or loaded code, while `fork` ran: locks of the standard library and of libc stay
     /// locked in the child then, and it hangs.

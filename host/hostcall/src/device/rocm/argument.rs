@@ -4,6 +4,7 @@ use crate::device::buffer::{Allocation, DeviceBuffer, PinnedBuffer, Wanted, byte
 use crate::device::context::Context;
 use crate::device::core::Core;
 use crate::device::error::{Error, LaunchRefused};
+use crate::device::post_queue::PostQueue;
 use crate::device::raw::{Memory as RawMemory, RawChannel};
 use crate::device::stream::Parts;
 use crate::device::uses::Access;
@@ -78,6 +79,13 @@ impl KernelArgument {
     pub fn context(context: &Context) -> Self {
         let (core, memory) = context.reach();
         Self::shared(context.address(), core, memory)
+    }
+
+    /// The address of a post queue, to which the kernel posts by the functions of `hostcall_device.h`: its parameter is an integer
+    /// of 64 bits. The launch keeps what is reached by it.
+    pub fn post_queue(queue: &PostQueue) -> Self {
+        let (core, memory) = queue.reach();
+        Self::shared(queue.address(), core, memory)
     }
 
     fn shared(address: DeviceAddress, core: &Arc<Core>, memory: Arc<dyn Any + Send + Sync>) -> Self {

@@ -42,12 +42,12 @@ impl KnownLines {
 }
 
 /// The rings that are looked at in every pass.
-pub(super) struct HotRings {
+pub(in crate::own) struct HotRings {
     pub hot: Vec<HotRing>,
     is_hot: Vec<bool>,
 }
 
-pub(super) struct HotRing {
+pub(in crate::own) struct HotRing {
     pub ring: u32,
     /// A time after the last post or bell; `None` until the clock is read next.
     quiet_since: Option<Instant>,
