@@ -184,7 +184,7 @@ fn all_rust_is_that_of_code_that_is_tested() {
             // Tests compile all of bindings/c/examples, and what lies beside the code here.
             let of_file = match Path::new(file).extension().and_then(|extension| extension.to_str()) {
                 Some("c") => "c",
-                Some("hip") => "cpp",
+                Some("hip" | "cpp") => "cpp",
                 _ => "rust",
             };
             assert_eq!(language, of_file, "{page}: {file}:{anchor}");

@@ -2,7 +2,7 @@
 // 0 claims a slot for each call, 1 holds one.
 #include "hostcall_device.h"
 
-#if !defined(__CUDACC__) && !defined(__HIPCC__)
+#if defined(__clang__) && !defined(__global__)
 #define __global__ __attribute__((global))
 #endif
 #if defined(__AMDGCN__)

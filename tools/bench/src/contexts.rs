@@ -12,11 +12,11 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Compiles the kernels for the bed's device. `None` where there is no compiler.
-fn compile(bed: &Bed, options: &Options) -> Result<Option<Vec<u8>>> {
+/// Compiles kernels, a file and its text, for the bed's device. `None` where there is no compiler.
+pub fn compile(bed: &Bed, options: &Options, file: &str, text: &str) -> Result<Option<Vec<u8>>> {
     let folder = tempfile::tempdir()?;
-    let (source, made) = (folder.path().join("contexts.cu"), folder.path().join("contexts"));
-    std::fs::write(&source, include_str!("contexts.cu"))?;
+    let (source, made) = (folder.path().join(file), folder.path().join("made"));
+    std::fs::write(&source, text)?;
     let header = include_str!("../../../bindings/c/include/hostcall_device.h");
     std::fs::write(folder.path().join("hostcall_device.h"), header)?;
     let target = bed.device.target();
@@ -121,7 +121,7 @@ impl Foreign<'_> {
 /// Calls and posts from a context. Each figure's floor is that of a Rust kernel in the same run.
 pub fn contexts(options: &Options) -> Result<Vec<Row>> {
     let bed = Bed::open(options, None, None)?;
-    let Some(code) = compile(&bed, options)? else {
+    let Some(code) = compile(&bed, options, "contexts.cu", include_str!("contexts.cu"))? else {
         let compiler = if options.is_nvidia() { "nvcc" } else { "clang-22" };
         return match options.only.is_empty() {
             true => Ok(Vec::new()),

@@ -16,6 +16,7 @@ mod graphs;
 mod latency;
 mod launches;
 mod parallel;
+mod queues;
 mod rate;
 mod rival;
 mod run;

@@ -1,7 +1,8 @@
 //! Which benchmarks there are, and their report.
 
 use crate::{
-    bytes, compute, consumers, contexts, costs, graphs, latency, launches, parallel, rate, rival, traces,
+    bytes, compute, consumers, contexts, costs, graphs, latency, launches, parallel, queues, rate, rival,
+    traces,
 };
 use hostcall::device::{Arguments, DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
@@ -330,7 +331,10 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             Group::Consumers => consumers::consumers(options, &mut add_one)?,
             Group::Traces => traces::traces(options, &mut add_one)?,
             Group::Costs => costs::costs(options, &mut add_one)?,
-            Group::Contexts => add(contexts::contexts(options)?),
+            Group::Contexts => {
+                add(contexts::contexts(options)?);
+                add(queues::queues(options)?);
+            }
         }
     }
     Ok(Report { device: options.device.clone(), results })

@@ -19,3 +19,13 @@ struct place {
 #define threadIdx PLACE(workitem_id, tid)
 #define blockIdx PLACE(workgroup_id, ctaid)
 #define blockDim PLACE(workgroup_size, ntid)
+
+#if defined(__AMDGCN__)
+static inline __attribute__((device, always_inline)) void __syncthreads() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+#else
+#define __syncthreads() __nvvm_barrier_sync(0)
+#endif

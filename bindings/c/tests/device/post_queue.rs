@@ -49,7 +49,8 @@ fn the_example_sends_from_all_to_all() {
             let printed = run(&mut command);
             let (ranks, bytes): (u64, u64) = (ranks.parse().unwrap(), bytes.parse().unwrap());
             let messages = 6 * ranks * ranks;
-            let expected = format!("{ranks} ranks, 6 rounds: {messages} messages, {} bytes", messages * bytes);
+            let expected =
+                format!("{ranks} ranks, 6 rounds: {messages} messages, {} bytes", messages * bytes);
             assert_eq!(printed, format!("{expected}, all of them right\n"), "{device}");
         }
     }

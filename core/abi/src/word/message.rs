@@ -44,7 +44,7 @@ impl MessageHead {
         let mut word = MESSAGE << 55
             | u64::from(self.tag & 0xffff) << 38
             | u64::from(self.lane & 63) << 32
-            | (u64::from(self.words) - 1 & 15) << 16
+            | ((u64::from(self.words) - 1) & 15) << 16
             | u64::from(self.tag >> 16);
         for (i, payload) in words.iter().enumerate() {
             word |= (payload >> 63) << if i < MAX_POST_WORDS { 58 + i } else { 15 + i };

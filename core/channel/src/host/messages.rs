@@ -190,3 +190,138 @@ impl Scanner {
         found
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::posts::Taken;
+    use super::*;
+    use crate::region::SharedMemory;
+    use alloc::vec::Vec;
+    use hostcall_abi::launch::LaunchId;
+    use hostcall_abi::layout::Layout;
+    use hostcall_abi::word::with_lap;
+
+    const RING: u32 = 64;
+
+    struct Ring {
+        memory: SharedMemory,
+        scanner: Scanner,
+        buffer: PostBuffer,
+        written: u32,
+    }
+
+    impl Ring {
+        fn new() -> Self {
+            let memory = SharedMemory::allocate(Layout::small(1, 4, RING, 256).check().unwrap());
+            let (scanner, buffer) = (Scanner::new(0..1, Taken::new(1)), PostBuffer::new());
+            Self { memory, scanner, buffer, written: 0 }
+        }
+
+        /// Writes an entry as a device does.
+        fn write(&mut self, entry: [u64; 2]) {
+            let region = self.memory.region();
+            let at = region.sizes().ring(0) + 2 * (self.written % RING);
+            for (word, value) in (at..).zip(entry) {
+                region.word(word).store(with_lap(value, self.written & RING == 0), Ordering::Relaxed);
+            }
+            self.written += 1;
+        }
+
+        fn post(&mut self, tag: u64, words: &[u64]) {
+            let (lane, count) = (self.written as u8 % 64, words.len() as u8);
+            let head = match words.len() {
+                0..=MAX_POST_WORDS => {
+                    let (service, extra) = (tag as u16, (tag >> 16) as u32);
+                    PostHead { service, lane, words: count, extra }.to_word(words)
+                }
+                _ => MessageHead { tag: tag as u32, lane, words: count }.to_word(words),
+            };
+            self.write([words.first().copied().unwrap_or(0), head]);
+            for pair in words.get(1..).unwrap_or(&[]).chunks(2) {
+                self.write([pair[0], pair.get(1).copied().unwrap_or(0)]);
+            }
+        }
+
+        /// Takes posts: of each run the tag, the number of posts and their words.
+        fn take(&mut self, most: usize) -> (Vec<(u64, usize, Vec<u64>)>, RunsTaken) {
+            let mut all = Vec::new();
+            let Self { memory, scanner, buffer, .. } = self;
+            let taken = scanner.take_runs(memory.region(), 0, buffer, most, |run| {
+                let mut words = alloc::vec![0; run.count() * run.words()];
+                run.read(&mut words);
+                all.push((run.tag(), run.count(), words));
+            });
+            (all, taken)
+        }
+
+        fn tail(&self) -> u64 {
+            self.memory.region().word(self.memory.region().places().ring_tail(0)).load(Ordering::Relaxed)
+        }
+    }
+
+    fn words(count: usize, seed: u64) -> Vec<u64> {
+        (0..count as u64).map(|i| (seed + i).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
+    }
+
+    #[test]
+    fn posts_of_all_sizes_come_as_they_were_posted() {
+        let mut ring = Ring::new();
+        // Through the ring's end many times.
+        for round in 0..100 {
+            for count in 0..=MAX_MESSAGE_WORDS {
+                let tag = if count > MAX_POST_WORDS { 0xfedc_ba98 } else { 0x1234_5678_9abc };
+                let (one, other) = (words(count, round), words(count, round + 7));
+                ring.post(tag, &one);
+                ring.post(tag, &other);
+                ring.post(tag + 1, &one);
+                let (runs, taken) = ring.take(usize::MAX);
+                assert_eq!(runs, [(tag, 2, [&one[..], &other].concat()), (tag + 1, 1, one)]);
+                assert_eq!(taken, RunsTaken { posts: 3, garbage: 0, any: true });
+                assert_eq!(ring.tail(), ring.written.into());
+            }
+        }
+        assert_eq!(ring.take(usize::MAX), (Vec::new(), RunsTaken::default()));
+    }
+
+    #[test]
+    fn no_more_are_taken_than_asked_for() {
+        let mut ring = Ring::new();
+        let owner = Owner { launch: LaunchId::new(1, 2), home: None, wave: 3, workgroup: 4 };
+        ring.write(owner.to_entry());
+        (0..5).for_each(|i| ring.post(1, &words(16, i)));
+        let take = |ring: &mut Ring, most| {
+            let (runs, taken) = ring.take(most);
+            (runs.iter().map(|run| run.1).sum::<usize>(), taken.posts, ring.tail())
+        };
+        assert_eq!(take(&mut ring, 2), (2, 2, 1 + 18));
+        assert_eq!(take(&mut ring, 1), (1, 1, 1 + 27));
+        assert_eq!(take(&mut ring, 9), (2, 2, 1 + 45));
+    }
+
+    #[test]
+    fn what_has_not_come_is_waited_for_and_what_makes_no_sense_is_skipped() {
+        let mut ring = Ring::new();
+        // A count that no post has, and a message of five words.
+        ring.write([1, 7 << 55]);
+        ring.write([1, 6 << 55 | 4 << 16]);
+        ring.post(1, &[]);
+        ring.write([1, MessageHead { tag: 2, lane: 0, words: 6 }.to_word(&[0; 6])]);
+        let (runs, taken) = ring.take(usize::MAX);
+        assert_eq!((runs, taken.garbage, ring.tail()), (alloc::vec![(1, 1, Vec::new())], 2, 3));
+        (0..3).for_each(|_| ring.write([0, 0]));
+        assert_eq!(ring.take(usize::MAX).0, [(2, 1, alloc::vec![1, 0, 0, 0, 0, 0])]);
+    }
+
+    #[test]
+    fn posts_at_which_somebody_panics_are_taken() {
+        let mut ring = Ring::new();
+        (0..3).for_each(|tag| ring.post(tag, &[tag]));
+        let Ring { memory, scanner, buffer, .. } = &mut ring;
+        let taking = core::panic::AssertUnwindSafe(|| {
+            scanner.take_runs(memory.region(), 0, buffer, usize::MAX, |run| assert_eq!(run.tag(), 0));
+        });
+        assert!(std::panic::catch_unwind(taking).is_err());
+        assert_eq!(ring.tail(), 2);
+        assert_eq!(ring.take(usize::MAX).0, [(2, 1, alloc::vec![2])]);
+    }
+}

@@ -261,10 +261,10 @@ impl Region<'_> {
 fn run<const N: usize>(entries: &[[u64; 2]]) -> usize {
     let posts = entries.as_chunks::<N>().0;
     let Some(first) = posts.first().map(|post| post[0][1]) else { return 0 };
-    let differs =
-        |posts: &[[[u64; 2]; N]]| posts.iter().fold(0, |differ, post| differ | post[0][1] ^ first) & ALIKE != 0;
+    let differs = |posts: &[[[u64; 2]; N]]| {
+        posts.iter().fold(0, |differ, post| differ | post[0][1] ^ first) & ALIKE != 0
+    };
     // A look at as many as a wave posts: mostly all are one run, but who claims a slot for each post has an owner before the next.
     let alike = posts.chunks(32).take_while(|posts| !differs(posts)).map(<[_]>::len).sum();
     alike + posts[alike..].iter().take_while(|post| (post[0][1] ^ first) & ALIKE == 0).count()
 }
-

@@ -47,7 +47,6 @@ pub use buffer::{DeviceBuffer, PinnedBuffer};
 pub use builder::{DeviceBuilder, devices};
 pub use closures::{Hostcall, UntypedHostcall, WireType};
 pub use context::Context;
-pub use post_queue::{PostQueue, PostQueueSizes, PostQueueStatistics};
 pub use error::{
     BoundsError, CodeObjectError, Error, HostcallState, ImageError, LaunchFailure, LaunchRefused,
     NotContinuous, ProgramError,
@@ -58,12 +57,13 @@ pub use grid::Grid;
 pub use hostcall_abi::launch::LaunchId;
 pub use hostcall_cuda::prepare_environment;
 pub use hostcall_seam as seam;
+pub use hostcall_server::PostBatch;
 pub use hostcall_softdev::{Config as SoftwareDeviceConfig, Faults, Shielded, software_backend};
 pub use images::{EmbeddedImage, Image, LoadedKernel, TypedKernel};
 pub use inner::{Device, WeakDevice};
 pub use launch::LaunchKernel;
 pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun};
-pub use hostcall_server::PostBatch;
+pub use post_queue::{PostQueue, PostQueueSizes, PostQueueStatistics};
 pub use rocm::{CodeObject, CodeObjectKernel, KernelArgument};
 pub use seam::{
     BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceInfo, DeviceKind, KernelLimits,

@@ -18,9 +18,7 @@ use super::core::{Core, HoldsWaves};
 use super::error::Error;
 use super::inner::Device;
 use hostcall_abi::bytes::IntoBytes;
-use hostcall_abi::context::{
-    CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MESSAGES, MINOR,
-};
+use hostcall_abi::context::{CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MESSAGES, MINOR};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{HOME_SLOT_BYTES, HomeSlotWords, Layout, Sizes};
 use hostcall_channel::SharedMemory;
