@@ -54,6 +54,7 @@
 //! | seeing what calls take | [`device::DeviceBuilder::trace`], [`trace`] |
 //! | images for GPUs | [`embedded_images`], [`device::Image`] |
 //! | kernels that others launch | [`Context`] |
+//! | their posts, for a thread of one's own | [`PostQueue`](device::PostQueue) |
 //! | programs of LLVM's GPU libc | [`device::LlvmProgram`], [`llvm`] |
 //! | kernels of HIP and OpenCL C | [`rocm`] |
 //!
