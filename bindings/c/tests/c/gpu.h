@@ -26,6 +26,9 @@ static inline __attribute__((device, always_inline)) void __syncthreads() {
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+
+#define __any(is_so) (__builtin_amdgcn_ballot_w64(is_so) != 0)
 #else
 #define __syncthreads() __nvvm_barrier_sync(0)
+#define __any_sync(lanes, is_so) __nvvm_vote_any_sync(lanes, is_so)
 #endif

@@ -1,5 +1,5 @@
-//! Messages of kernels to a post queue, polled by a host in C++: from threads of the host, the GPU in software, and compiled for
-//! NVIDIA's.
+//! Messages of kernels to a post queue, polled by a host in C++, and examples of kernels that others launch: from threads of the
+//! host, the GPU in software, and compiled for NVIDIA's.
 
 use crate::common::{self, run, source};
 use crate::contexts::nvidia;
@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 const KERNELS: &str = "tests/c/post_queue.hip";
 const ALL_TO_ALL: &str = "examples/all_to_all.hip";
+const HASH_JOIN: &str = "examples/hash_join.hip";
 
 /// Compiles a host in C++, in which threads are lanes too.
 fn host(file: &str) -> PathBuf {
@@ -58,11 +59,25 @@ fn the_example_sends_from_all_to_all() {
 
 #[test]
 fn compilers_for_nvidia_take_them() {
-    for (file, ptx) in [(KERNELS, "post_queue.ptx"), (ALL_TO_ALL, "all_to_all.ptx")] {
+    for (file, ptx) in
+        [(KERNELS, "post_queue.ptx"), (ALL_TO_ALL, "all_to_all.ptx"), (HASH_JOIN, "hash_join.ptx")]
+    {
         nvptx64::assemble(&hip_kernels(&CUDA, file, ptx));
         let mut command = Command::new(nvidia().join("bin/nvcc"));
         command.args(["-x", "cu", "-std=c++17", "-arch=sm_90", "-Werror", "all-warnings", "-c", "-I"]);
         command.arg(source("include")).arg("-I").arg(source("tests/c")).arg(source(file));
         run(command.arg("-o").arg(temporary("post_queue.o")));
+    }
+}
+
+/// A join whose kernel calls a service in C for the keys that the GPU has not.
+#[test]
+fn the_example_joins_with_keys_that_it_asks_for() {
+    let (host, code) = (host("examples/hash_join.cpp"), hip_kernels(&HIP, HASH_JOIN, "hash_join.co"));
+    for (rows, keys) in [("1", "1"), ("777", "99"), ("20000", "1000")] {
+        let on_host = run(Command::new(&host).arg("cpu").args([rows, keys]));
+        let on_gpu = run(Command::new(&host).arg("gfx942").args([rows, keys]).arg(&code));
+        assert!(on_host.ends_with(", as here\n"), "{on_host}");
+        assert_eq!(on_host, on_gpu);
     }
 }
