@@ -1,20 +1,25 @@
 # %% [markdown]
-# # A progress bar from inside a running kernel
-# One launch of CuPy's, which takes a second or two: each block posts how many rows it has done, and `tqdm` shows it meanwhile.
+# # Progress from inside a running kernel
+# One launch of CuPy's, which takes a second or two. Each block posts which of its rows it has done: a bar moves meanwhile, and a
+# picture of what is there so far grows in the notebook, whose memory the kernel and NumPy have in common.
 
 # %%
 from __future__ import annotations
 
+import builtins
 import sys
+import time
 from typing import Any
 
 import cupy
+import matplotlib.pyplot as plt
 import numpy as np
 from tqdm.auto import tqdm
 
 import hostcall
 import hostcall.cupy
 
+SIZE, LIMIT = 4096, 40000
 SOURCE = r"""
 #include "hostcall_device.h"
 extern "C" __global__ void mandelbrot(uint64_t context, uint32_t *out, uint32_t size, uint32_t limit) {
@@ -37,31 +42,64 @@ extern "C" __global__ void mandelbrot(uint64_t context, uint32_t *out, uint32_t 
 }
 """
 
+# %% [markdown]
+# What is posted to 700 moves the bar. `picture` is the kernel's memory, seen by NumPy: a point that is not there yet is 0.
 
 # %%
-def main(size: int = 4096, limit: int = 40000) -> tuple[int, int]:
-    seen = 0
-    before_the_end = 0
-    with hostcall.Device("cuda:0") as device, tqdm(total=size, unit="row", file=sys.stderr) as bar:
-        finished = cupy.cuda.Event()
-
-        @device.on_post(number=700, batch={"rows": hostcall.u64})
-        def rows(posts: Any) -> None:
-            nonlocal seen, before_the_end
-            seen += int(posts["rows"].sum())
-            before_the_end += 0 if finished.done else len(posts)
-            bar.update(int(posts["rows"].sum()))
-
-        context, out = device.context("progress"), cupy.empty((size, size), cupy.uint32)
-        kernel = hostcall.cupy.module(SOURCE).get_function("mandelbrot")
-        context.attend()
-        kernel((264,), (256,), (np.uint64(int(context)), out, np.uint32(size), np.uint32(limit)))
-        finished.record()
-        finished.synchronize()
-        context.flush()
-    print(f"{seen} rows, {before_the_end} of them seen while the kernel ran")
-    return seen, before_the_end
+device = hostcall.Device("cuda:0")
+context, out = device.context("progress"), device.buffer((SIZE, SIZE), "u4")
+picture = np.asarray(out)
+bar = tqdm(total=SIZE, unit="row", file=sys.stderr)
+device.progress(bar, number=700)
+kernel = hostcall.cupy.module(SOURCE).get_function("mandelbrot")
 
 
-if __name__ == "__main__":
-    main()
+# %%
+def shades() -> Any:
+    """Returns a small copy of what is there by now; points that are not are masked."""
+    return np.ma.masked_equal(np.log1p(picture[::16, ::16]), 0)
+
+
+live, axes = plt.subplots(figsize=(4, 4), layout="constrained")
+image = axes.imshow(shades(), cmap="magma", vmin=0, vmax=float(np.log1p(LIMIT)))
+axes.set_axis_off()
+# A notebook has `display`. A plain program has none, and shows the bar alone.
+display = getattr(builtins, "display", None)
+shown = display(live, display_id=True) if display else None
+frames: list[tuple[int, Any]] = []
+
+stream, finished = cupy.cuda.get_current_stream(), cupy.cuda.Event()
+kernel((264,), (256,), (np.uint64(int(context)), cupy.asarray(out), np.uint32(SIZE), np.uint32(LIMIT)))
+finished.record()
+fence = context.fence(stream)
+rows_while_it_ran = 0
+while not fence.is_done():
+    done = int(bar.n)
+    rows_while_it_ran = rows_while_it_ran if finished.done else done
+    if not frames or done > frames[-1][0]:
+        frames.append((done, shades()))
+        axes.set_title(f"{done} of {SIZE} rows")
+        image.set_data(frames[-1][1])
+        if shown:
+            shown.update(live)
+    time.sleep(0.02)
+context.flush()
+bar.close()
+plt.close(live)
+frames.append((int(bar.n), shades()))
+print(f"{bar.n} rows, {rows_while_it_ran} of them seen while the kernel ran, in {len(frames)} pictures")
+
+# %% [markdown]
+# Four of these pictures. For none of them did the driver copy memory, and there was one launch.
+
+# %%
+strip, panels = plt.subplots(1, 4, num="progress", figsize=(9, 2.6), layout="constrained")
+for part, panel in enumerate(panels, 1):
+    done, shown_then = min(frames, key=lambda frame: abs(frame[0] - part * SIZE / 4))
+    panel.imshow(shown_then, cmap="magma", vmin=0, vmax=float(np.log1p(LIMIT)))
+    panel.set_facecolor("lightgrey")
+    panel.set(title=f"{done} rows", xticks=[], yticks=[])
+plt.show()
+
+# %%
+device.close()

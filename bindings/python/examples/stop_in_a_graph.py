@@ -13,7 +13,7 @@ from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions,
 
 import hostcall
 
-WORDS, MOST = 32, 200
+WORDS, MOST, ANSWERS = 32, 200, 8
 SOURCE = r"""
 #include "hostcall_device.h"
 extern "C" __device__ void cudaGraphSetConditional(unsigned long long handle, unsigned int value);
@@ -67,6 +67,7 @@ class Grammar:
 
 
 def eagerly(likes: np.ndarray[Any, Any], first: int) -> list[int]:
+    """Returns what the host alone decodes."""
     grammar, tokens = Grammar(), [first]
     while True:
         mask, is_over = grammar.rule(len(tokens), tokens[-1])
@@ -76,49 +77,72 @@ def eagerly(likes: np.ndarray[Any, Any], first: int) -> list[int]:
         tokens.append(int(np.argmax(row)))
 
 
+# %% [markdown]
+# The host's side: the function that each turn asks.
+
 # %%
-def main() -> list[int]:
-    gpu = Device(0)
-    gpu.set_current()
-    likes = np.random.default_rng(3).random((WORDS, WORDS), np.float32)
-    lengths = []
-    with hostcall.Device("cuda:0") as device:
-        grammar = Grammar()
-
-        @device.service(number=700)
-        def rule(count: hostcall.u32, last: hostcall.u32) -> tuple[hostcall.u64, hostcall.u64]:
-            mask, is_over = grammar.rule(count, last)
-            return mask, int(is_over)
-
-        context = device.context("decoding")
-        options = ProgramOptions(std="c++17", arch=f"compute_{gpu.arch}", include_path=hostcall.include(), relocatable_device_code=True)
-        ptx = Program(SOURCE, "c++", options).compile("ptx")
-        # The driver knows `cudaGraphSetConditional`.
-        step = ObjectCode.from_ptx(ptx.code).get_kernel("step")
-        table, tokens, count = device.buffer((WORDS, WORDS), "f4"), device.buffer(MOST, "u4"), device.buffer(1, "u4")
-        np.asarray(table)[:] = likes
-
-        builder = gpu.create_graph_builder().begin_building()
-        loop = builder.create_condition(default_value=1)
-        body = builder.while_loop(loop).begin_building()
-        arguments = (np.uint64(int(context)), np.uint64(int(loop.handle)), table.address, tokens.address, count.address)
-        launch(body, LaunchConfig(grid=1, block=WORDS), step, *arguments)
-        body.end_building()
-        graph = builder.end_building().complete()
-        stream = gpu.create_stream()
-
-        for first in range(1, 9):
-            grammar = Grammar()
-            np.asarray(tokens)[0], np.asarray(count)[0] = first, 1
-            graph.launch(stream)
-            stream.sync()
-            context.flush()
-            found = np.asarray(tokens)[: np.asarray(count)[0]].tolist()
-            assert found == eagerly(likes, first), "the graph and the host decode the same"
-            lengths.append(len(found))
-            print(f"{len(found):2} tokens, {grammar.asked} questions: {' '.join(map(str, found[:12]))} …")
-    return lengths
+gpu = Device(0)
+gpu.set_current()
+device = hostcall.Device("cuda:0")
+grammar = Grammar()
 
 
-if __name__ == "__main__":
-    main()
+@device.service(number=700)
+def rule(count: hostcall.u32, last: hostcall.u32) -> tuple[hostcall.u64, hostcall.u64]:
+    mask, is_over = grammar.rule(count, last)
+    return mask, int(is_over)
+
+
+context = device.context("decoding")
+
+# %% [markdown]
+# The graph: a WHILE node, whose body is the kernel. The driver knows `cudaGraphSetConditional`.
+
+# %%
+options = ProgramOptions(std="c++17", arch=f"compute_{gpu.arch}", include_path=hostcall.include(), relocatable_device_code=True)
+ptx = Program(SOURCE, "c++", options).compile("ptx")
+step = ObjectCode.from_ptx(ptx.code).get_kernel("step")
+likes = np.random.default_rng(3).random((WORDS, WORDS), np.float32)
+table, tokens, count = device.buffer((WORDS, WORDS), "f4"), device.buffer(MOST, "u4"), device.buffer(1, "u4")
+np.asarray(table)[:] = likes
+
+builder = gpu.create_graph_builder().begin_building()
+loop = builder.create_condition(default_value=1)
+body = builder.while_loop(loop).begin_building()
+arguments = (np.uint64(int(context)), np.uint64(int(loop.handle)), table.address, tokens.address, count.address)
+launch(body, LaunchConfig(grid=1, block=WORDS), step, *arguments)
+body.end_building()
+graph = builder.end_building().complete()
+
+# %% [markdown]
+# Eight answers: eight launches of the graph. What it decodes is what the host decodes alone.
+
+# %%
+stream = gpu.create_stream()
+answers: list[list[int]] = []
+for first in range(1, ANSWERS + 1):
+    grammar = Grammar()
+    np.asarray(tokens)[0], np.asarray(count)[0] = first, 1
+    graph.launch(stream)
+    context.flush(stream=stream)
+    answer = np.asarray(tokens)[: np.asarray(count)[0]].tolist()
+    assert answer == eagerly(likes, first), "the graph and the host decode the same"
+    answers.append(answer)
+    print(f"{len(answer):2} tokens, {grammar.asked} questions: {' '.join(map(str, answer[:12]))} …")
+
+# %%
+import matplotlib.pyplot as plt
+
+grid = np.full((ANSWERS, max(map(len, answers))), np.nan)
+for row, answer in enumerate(answers):
+    grid[row, : len(answer)] = answer
+figure, axes = plt.subplots(num="stop-in-a-graph", figsize=(9, 2.6), layout="constrained")
+axes.imshow(grid, cmap="viridis", aspect="auto")
+for row, answer in enumerate(answers):
+    for column, token in enumerate(answer):
+        axes.text(column, row, str(token), ha="center", va="center", fontsize=6, color="white" if token < 20 else "black")
+axes.set(xlabel="turn of the WHILE node", ylabel="launch", title="Each turn asks Python: which words may follow, and is it the end?")
+plt.show()
+
+# %%
+device.close()

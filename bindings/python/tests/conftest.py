@@ -25,6 +25,7 @@ class Kernels:
         for kernels in (self.free, self.holding):
             for name in ("call", "call_bytes", "chain", "posts"):
                 getattr(kernels, name).restype = ctypes.c_uint64
+            kernels.post.restype = ctypes.c_bool
 
     def call(
         self, context: object, method: int, *words: int, results: int = 1, timeout_us: int = 0, holds_gil: bool = False

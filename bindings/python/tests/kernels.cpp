@@ -31,6 +31,11 @@ uint64_t call_bytes(uint64_t context, uint64_t method, const uint64_t *words, ui
     return status;
 }
 
+// One post of words on the calling thread. Returns whether it was taken.
+bool post(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count) {
+    return hostcall_post_words(context, method, words, count);
+}
+
 // Each lane calls `rounds` times, x -> f(x), from its number on. Returns how many calls failed.
 uint64_t chain(uint64_t context, uint64_t method, uint32_t lanes, uint32_t rounds, uint64_t *out) {
     std::vector<uint64_t> failed(lanes);

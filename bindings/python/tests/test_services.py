@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import struct
 import threading
 from typing import Any
@@ -377,3 +378,24 @@ def test_what_cannot_be_called_is_refused_at_once(device: hostcall.Device) -> No
         device.service(number=760)(later)
     with pytest.raises(TypeError, match="has no public methods"):
         hostcall.service(type("Empty", (), {}))
+
+
+def test_posts_move_a_progress_bar(device: hostcall.Device, kernels: Kernels) -> None:
+    class Bar:
+        n = updates = 0
+
+        def update(self, n: int) -> None:
+            self.n, self.updates = self.n + n, self.updates + 1
+
+    bar, steps = Bar(), list[int]()
+    device.progress(bar, number=720)
+    device.progress(steps.append, number=721)
+    context = device.context("bars")
+    word = (ctypes.c_uint64 * 1)(3)
+    for method in (720, 721):
+        for _ in range(100):
+            assert kernels.free.post(ctypes.c_uint64(int(context)), ctypes.c_uint64(method), word, 1)
+    context.flush()
+    assert bar.n == sum(steps) == 300 and 1 <= bar.updates <= 100
+    with pytest.raises(TypeError, match="is no progress bar"):
+        device.progress(5, number=722)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 from types import EllipsisType, TracebackType
-from typing import Any, Callable, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, Callable, NamedTuple, Protocol, SupportsIndex, TypeVar, Union
 
 from . import _hostcall
 from ._arrays import Buffer
@@ -25,6 +25,7 @@ from ._errors import KernelPanic, Refuse, add_note, raise_first
 from ._kernels import Code
 from ._loop import Loop
 from ._service import Fields, Method, Options, description_of, method_of
+from ._types import u64
 from ._watch import dump_signal
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,6 +109,12 @@ def check_number(text: str, file: str = "", line: int = 0) -> int:
     devices and processes: each process asks for it before it runs the kernel. 4,096 checks have one at most.
     """
     return _hostcall.check_number(text, file, line)
+
+
+class Bar(Protocol):
+    """What moves by steps, as the bars of tqdm."""
+
+    def update(self, n: int, /) -> object: ...
 
 
 class DeviceInfo(NamedTuple):
@@ -379,6 +386,27 @@ class Device(_Closing):
             return function
 
         return add
+
+    def progress(self, bar: Union[Bar, Callable[[int], object]], *, number: int) -> None:
+        """Has kernels move a progress bar: what they post to this number is one word, by how many steps. It needs NumPy.
+
+        ``bar`` has ``update(steps)``, as those of tqdm, or is a function of the steps. It is called on the device's thread, once for
+        all posts that wait, and for as long as the device is open.
+
+        ::
+
+            bar = tqdm(total=rows)
+            device.progress(bar, number=702)
+            # In a kernel: hostcall_post_words(context, HOSTCALL_METHOD(702, 0), &done, 1);
+        """
+        update = getattr(bar, "update", bar)
+        if not callable(update):
+            raise TypeError(f"{bar!r} is no progress bar: it has no `update`, and is no function")
+
+        def posted(posts: Any) -> None:
+            update(int(posts["steps"].sum()))
+
+        self.on_post(number=number, name="hostcall::progress", batch={"steps": u64})(posted)
 
     def context(self, name: str = "kernels") -> Context:
         """Makes a context, by which kernels call that others launch. ``name`` is what reports call them."""
