@@ -1,5 +1,7 @@
 //! Devices and contexts, as `hostcall/_device.py` uses them. Whatever waits gives the GIL up.
 
+use crate::channel::RawChannel;
+use crate::errors::Errors;
 use crate::handling::{Handling, PlaceOf};
 use crate::kernels::{RawBuffer, RawCode};
 use crate::queue::Queue;
@@ -7,10 +9,12 @@ use crate::released::DropsFree;
 use crate::service::{Described, Registered, Served};
 use crate::{interpreter, watch};
 use hostcall::server::{Handler, LaunchId, RegisterError};
-use hostcall::{Context, Device, Fence};
+use hostcall::services::{Builtins, Sink, Stream};
+use hostcall::{CallError, Context, Device, Fence};
 use hostcall_locks::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -37,10 +41,23 @@ pub fn limit(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 
 /// Statistics as (name, number).
 type Numbers = Vec<(&'static str, u64)>;
-/// Exceptions, how many lanes got no result for such, and failed checks.
-type Taken = (Vec<Py<PyAny>>, u64, Vec<Check>);
+/// Exceptions, how many lanes got no result for such, failed checks, and what was lost.
+type Taken = (Vec<Py<PyAny>>, u64, Vec<Check>, Vec<Lost>);
+/// Calls and posts that reached no function, or got no answer: why (`timed out`, `busy`, `no service`, `types`), the number, the
+/// method's name where it has one, how many calls and posts.
+pub type Lost = (&'static str, u16, String, u64, u64);
 /// A failed check: condition, file, line, block, thread, lane, count.
 type Check = (String, String, u32, [u32; 3], [u32; 3], u8, u64);
+
+/// Gives a function of Python's what kernels printed. What it raises is told with the device's.
+fn print(output: &Py<PyAny>, errors: &Errors, stream: Stream, text: &[u8]) {
+    // Where no interpreter runs any more nobody reads it.
+    Python::try_attach(|py| {
+        if let Err(error) = output.call1(py, (stream == Stream::Stderr, PyBytes::new(py, text))) {
+            errors.keep(LaunchId::NONE, error, 1);
+        }
+    });
+}
 
 #[pyclass(frozen)]
 pub struct RawDevice {
@@ -48,6 +65,8 @@ pub struct RawDevice {
     device: Mutex<Option<DropsFree<Device>>>,
     queue: Arc<Queue>,
     handling: Arc<Handling>,
+    /// What writes to an output of Python's.
+    sink: Option<DropsFree<Sink>>,
     interpreter: ThreadId,
     /// That which opened it.
     process: u32,
@@ -55,12 +74,29 @@ pub struct RawDevice {
 
 #[pymethods]
 impl RawDevice {
-    /// `dump` is the signal at which the stacks of Python's threads are printed.
+    /// `dump` is the signal at which the stacks of Python's threads are printed. `output` gets what kernels print: whether it is
+    /// of the standard error, and the bytes.
     #[new]
-    fn new(py: Python<'_>, name: &str, refuse: Py<PyAny>, submit: Py<PyAny>, dump: i32) -> PyResult<Self> {
-        let device = py.detach(|| Device::open(name)).map_err(failed)?;
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        refuse: Py<PyAny>,
+        submit: Py<PyAny>,
+        dump: i32,
+        output: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let errors = Arc::<Errors>::default();
+        let prints = errors.clone();
+        let sink =
+            output.map(|output| Sink::callback(move |stream, text| print(&output, &prints, stream, text)));
+        let device = py.detach(|| {
+            let Some(sink) = sink.clone() else { return Device::open(name) };
+            let builtins = Builtins::builder().output(sink).build().map_err(hostcall::Error::Builtins)?;
+            Device::builder(name).builtins(builtins).open()
+        });
+        let device = device.map_err(failed)?;
         let place_of: PlaceOf = Arc::new(device.server().knows_place());
-        let handling = Arc::new(Handling { errors: Default::default(), place_of, refuse, submit });
+        let handling = Arc::new(Handling { errors, place_of, refuse, submit });
         let queue = Arc::<Queue>::default();
         let thread = interpreter::start(queue.clone(), handling.clone())?;
         let interpreter = thread.thread().id();
@@ -69,6 +105,7 @@ impl RawDevice {
             device: Mutex::new(Some(DropsFree::new(device))),
             queue,
             handling,
+            sink: sink.map(DropsFree::new),
             interpreter,
             process: std::process::id(),
         };
@@ -98,13 +135,27 @@ impl RawDevice {
         let context = py.detach(|| device.context(name)).map_err(failed)?;
         let (handling, interpreter) = (self.handling.clone(), self.interpreter);
         let (device, context) = (device.downgrade(), Mutex::new(Some(Arc::new(context))));
-        Ok(RawContext { context, device, handling, interpreter, closed_as: OnceLock::new() })
+        let (queue, lost) = (self.queue.clone(), Mutex::default());
+        Ok(RawContext { context, device, handling, queue, lost, interpreter, closed_as: OnceLock::new() })
     }
 
     /// Allocates memory that kernels and the host share.
     fn pinned(&self, py: Python<'_>, bytes: usize) -> PyResult<RawBuffer> {
         let device = self.device()?;
         py.detach(|| RawBuffer::new(&device, bytes))
+    }
+
+    /// Makes a raw channel.
+    fn channel(
+        &self,
+        py: Python<'_>,
+        pages: u32,
+        page_bytes: u32,
+        policy: &str,
+        is_staged: bool,
+    ) -> PyResult<RawChannel> {
+        let device = self.device()?;
+        py.detach(|| RawChannel::new(&device, pages, page_bytes, policy, is_staged))
     }
 
     /// Loads a code object of another compiler.
@@ -134,16 +185,26 @@ impl RawDevice {
         ])
     }
 
-    /// Waits until all that kernels printed is written.
-    fn flush_prints(&self, py: Python<'_>) -> PyResult<()> {
+    /// Waits until all that kernels printed is written, so many seconds at most. Returns whether it is.
+    fn flush_prints(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let device = self.device()?;
-        py.detach(|| device.builtins().stdio().flush()).map_err(failed)
+        let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
+        let flush = || match deadline {
+            None => device.builtins().stdio().flush().map(|()| true),
+            Some(deadline) => device.builtins().stdio().flush_until(deadline),
+        };
+        py.detach(flush).map_err(failed)
+    }
+
+    /// Has closing not wait for an output that does not return.
+    fn leave_output(&self) {
+        std::mem::forget(self.sink.as_deref().cloned());
     }
 
     /// Takes what functions raised whose callers belong to no open context.
     fn take(&self, py: Python<'_>) -> Taken {
         let (errors, count) = self.handling.take(py, None);
-        (errors, count, Vec::new())
+        (errors, count, Vec::new(), Vec::new())
     }
 
     /// Ends everything. Returns whether the function that ran has returned.
@@ -170,7 +231,7 @@ impl Drop for RawDevice {
     fn drop(&mut self) {
         if std::process::id() != self.process {
             // In a child that `fork` made nobody gives locks back that threads had then, and the calls are the parent's.
-            std::mem::forget((self.queue.clone(), self.handling.clone()));
+            std::mem::forget((self.queue.clone(), self.handling.clone(), self.sink.as_deref().cloned()));
             return;
         }
         // Whoever drops it may hold the GIL, for which the threads may wait: they end by themselves.
@@ -183,6 +244,9 @@ pub struct RawContext {
     context: Mutex<Option<Arc<Context>>>,
     device: hostcall::WeakDevice,
     handling: Arc<Handling>,
+    queue: Arc<Queue>,
+    /// What was lost before the context was renewed.
+    lost: Mutex<Vec<Lost>>,
     interpreter: ThreadId,
     /// Under which launch functions may have raised before it was closed.
     closed_as: OnceLock<LaunchId>,
@@ -206,6 +270,7 @@ impl RawContext {
     fn renew(&self, py: Python<'_>) -> PyResult<()> {
         let context = self.context()?;
         let before = context.launch_id();
+        self.lost.lock().extend(self.lost_of(before));
         py.detach(|| context.renew()).map_err(failed)?;
         self.handling.errors.rename(before, context.launch_id());
         Ok(())
@@ -247,7 +312,9 @@ impl RawContext {
         let checks = checks.into_iter().map(|check| {
             (check.condition, check.file, check.line, check.block, check.thread, check.lane, check.count)
         });
-        (errors, count, checks.collect())
+        let mut lost = std::mem::take(&mut *self.lost.lock());
+        lost.extend(launch.into_iter().flat_map(|launch| self.lost_of(launch)));
+        (errors, count, checks.collect(), lost)
     }
 
     fn close(&self, py: Python<'_>) {
@@ -303,6 +370,21 @@ impl RawFence {
 }
 
 impl RawContext {
+    /// Takes what was lost of a launch's calls and posts.
+    fn lost_of(&self, launch: LaunchId) -> Vec<Lost> {
+        let mut lost = self.queue.take_lost(launch);
+        let unserved =
+            self.device.upgrade().map(|device| device.server().take_unserved(launch)).unwrap_or_default();
+        lost.extend(unserved.into_iter().map(|found| {
+            let why = match found.error {
+                CallError::TypeMismatch => "types",
+                _ => "no service",
+            };
+            (why, found.number, String::new(), found.calls, found.posts)
+        }));
+        lost
+    }
+
     pub fn context(&self) -> PyResult<Arc<Context>> {
         let context = self.context.lock().clone();
         context.ok_or_else(|| PyRuntimeError::new_err("the context was closed: make another one"))

@@ -83,7 +83,7 @@ impl Work {
 
 /// What calls of all functions of a device have in common.
 pub struct Handling {
-    pub errors: Errors,
+    pub errors: Arc<Errors>,
     pub place_of: PlaceOf,
     /// The exception by which a function refuses a call.
     pub refuse: Py<PyAny>,

@@ -1,5 +1,6 @@
 //! Memory that host and kernels share, and kernels of other compilers that are launched from here.
 
+use crate::channel::RawChannel;
 use crate::device::{RawContext, failed, limit, wait};
 use crate::released::DropsFree;
 use hostcall::device::{Launch, PinnedBuffer};
@@ -23,6 +24,13 @@ impl RawBuffer {
     pub fn new(device: &Device, bytes: usize) -> PyResult<Self> {
         let buffer = device.pinned(bytes.div_ceil(8).max(1)).map_err(failed)?;
         Ok(Self { buffer: DropsFree::new(buffer) })
+    }
+
+    /// Writes words to its beginning, for kernels that begin later.
+    pub fn write(&self, bytes: &[u8]) {
+        for (word, bytes) in self.buffer.iter().zip(bytes.as_chunks::<8>().0) {
+            word.set(u64::from_le_bytes(*bytes));
+        }
     }
 }
 
@@ -58,6 +66,7 @@ impl RawCode {
 pub enum Argument<'py> {
     Context(PyRef<'py, RawContext>),
     Buffer(PyRef<'py, RawBuffer>),
+    Channel(PyRef<'py, RawChannel>),
     Value(Vec<u8>),
 }
 
@@ -77,6 +86,7 @@ impl RawCode {
             Ok(match argument {
                 Argument::Context(context) => KernelArgument::context(&*context.context()?),
                 Argument::Buffer(buffer) => KernelArgument::pinned(&buffer.buffer),
+                Argument::Channel(channel) => channel.argument()?,
                 Argument::Value(bytes) => KernelArgument::bytes(bytes),
             })
         };
@@ -115,6 +125,10 @@ impl RawLaunch {
 
 #[pymethods]
 impl RawLaunch {
+    fn is_done(&self) -> bool {
+        self.launch.is_done()
+    }
+
     /// Waits until the kernel has ended.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));

@@ -3,8 +3,11 @@
 //!
 //! A call's hops: the server's consumer finds it and puts it into the device's [`queue`]; the [`interpreter`]'s thread takes all
 //! that is there and holds the GIL once for it; [`handling`] turns [`words`] into arguments, calls the function and answers.
+//! A [`channel`] has records that kernels stream, which [`arrow`] gives to others.
 //! The [`watch`]dog ends calls at their deadlines, whoever has the GIL.
 
+mod arrow;
+mod channel;
 mod device;
 mod errors;
 mod handling;
@@ -23,6 +26,10 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _hostcall {
+    #[pymodule_export]
+    use super::arrow::arrow_stream;
+    #[pymodule_export]
+    use super::channel::{RawChannel, RawPage};
     #[pymodule_export]
     use super::device::{RawContext, RawDevice, RawFence};
     #[pymodule_export]

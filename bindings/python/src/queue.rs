@@ -1,16 +1,22 @@
 //! What waits for the interpreter: calls and posts that the server's threads put there, and that the interpreter's thread takes,
 //! all at once. No thread that uses it needs the GIL for that.
 
+use crate::device::Lost;
 use crate::service::Served;
 use hostcall::CallError;
 use hostcall::server::{DeferredCalls, DeferredPosts, OpenCalls};
+use hostcall_abi::launch::LaunchId;
 use hostcall_locks::{Condvar, Mutex};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Most lanes whose calls wait: as many as a GPU has at once. More come only from lanes whose calls have timed out.
 const MOST_LANES: usize = 1 << 18;
+
+/// Most launches, methods and reasons of which lost calls are counted.
+const MOST_LOST: usize = 1024;
 
 /// Most coroutines of a service's posts at a time. Nobody waits for a post, so nothing else bounds them.
 const MOST_POST_TASKS: usize = 1024;
@@ -48,6 +54,8 @@ struct State {
     has_ended: bool,
     refused_calls: u64,
     timed_out_calls: u64,
+    /// Calls of launches that got no answer, by the method's number, until somebody asks: why, the method's name, and how many.
+    lost: HashMap<(LaunchId, u16, &'static str), (&'static str, u64)>,
 }
 
 #[derive(Default)]
@@ -75,6 +83,9 @@ impl Queue {
         if state.is_closed || state.lanes + calls.count() > MOST_LANES {
             state.refused_calls += calls.count() as u64;
             let error = if state.is_closed { CallError::NoSuchService } else { CallError::Busy };
+            if error == CallError::Busy {
+                state.lose(&open, "busy", calls.count() as u64);
+            }
             drop(state);
             return calls.fail(error);
         }
@@ -202,13 +213,24 @@ impl Queue {
         let late: Vec<_> =
             state.open.extract_if(.., |open| open.deadline.is_some_and(|deadline| deadline <= now)).collect();
         let open = state.open.iter().map(|open| (open.calls.clone(), open.since)).collect();
-        drop(state);
-        let timed_out: u64 = late.iter().map(|open| u64::from(open.calls.waiting().lanes)).sum();
-        late.iter().for_each(|open| open.calls.time_out());
-        if timed_out > 0 {
-            self.state.lock().timed_out_calls += timed_out;
+        for Open { calls, .. } in &late {
+            // Under the lock, under which they are asked for: who waits for the kernel finds them counted.
+            let lanes = calls.time_out() as u64;
+            state.timed_out_calls += lanes;
+            state.lose(calls, "timed out", lanes);
         }
+        drop((state, late));
         Some(open)
+    }
+
+    /// Takes what was counted of a launch's calls that the queue refused or ended at their deadline.
+    pub fn take_lost(&self, launch: LaunchId) -> Vec<Lost> {
+        let mut state = self.state.lock();
+        let found = state.lost.extract_if(|(of, ..), _| *of == launch);
+        let mut lost: Vec<_> =
+            found.map(|((_, number, why), (name, calls))| (why, number, name.into(), calls, 0)).collect();
+        lost.sort_unstable();
+        lost
     }
 
     /// Returns how many calls the queue refused, and how many it ended at their deadline.
@@ -219,6 +241,15 @@ impl Queue {
 }
 
 impl State {
+    /// Counts calls that got no answer.
+    fn lose(&mut self, calls: &OpenCalls, why: &'static str, lanes: u64) {
+        let (number, name) = calls.called();
+        let key = (calls.launch(), number, why);
+        if lanes > 0 && (self.lost.len() < MOST_LOST || self.lost.contains_key(&key)) {
+            self.lost.entry(key).or_insert((name, 0)).1 += lanes;
+        }
+    }
+
     /// Forgets packets whose lanes all have their answers.
     fn forget(&mut self) {
         self.open.retain(|open| open.calls.is_open());

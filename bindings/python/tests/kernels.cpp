@@ -73,6 +73,44 @@ void checks(uint64_t context, uint32_t lanes, uint32_t limit) {
     run(lanes, [=](uint32_t lane) { (void)hostcall_check(context, lane < limit); });
 }
 
+// Each lane streams so many records of its own.
+struct record {
+    uint64_t value;
+    float half;
+    uint16_t lane;
+    bool is_even;
+    char letter;
+};
+
+void records(const hostcall_raw_stream *at, uint32_t lanes, uint32_t rounds) {
+    const hostcall_raw_stream out = *at;
+    run(lanes, [=](uint32_t lane) {
+        hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
+        writer.workgroup = lane;
+        for (uint32_t round = 0; round < rounds; round++) {
+            const record one = {uint64_t(lane) << 32 | round, round / 2.0f, uint16_t(lane), round % 2 == 0, char('a' + lane)};
+            hostcall_raw_record(&out, &writer, &one, sizeof one);
+        }
+        hostcall_raw_close(&out, &writer);
+    });
+}
+
+// Streams numbers from 0 on, as records of a word.
+void words(const hostcall_raw_stream *at, uint32_t count) {
+    const hostcall_raw_stream out = *at;
+    hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
+    for (uint64_t word = 0; word < count; word++)
+        hostcall_raw_record(&out, &writer, &word, sizeof word);
+    hostcall_raw_close(&out, &writer);
+}
+
+void text(const hostcall_raw_stream *at, const char *bytes, uint32_t count) {
+    const hostcall_raw_stream out = *at;
+    hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
+    hostcall_raw_write(&out, &writer, bytes, count);
+    hostcall_raw_close(&out, &writer);
+}
+
 void says(uint64_t context, uint32_t lane) {
     hostcall_printf(context, "lane %u is here\n", lane);
 }

@@ -117,7 +117,8 @@ pub mod server {
     pub use hostcall_server::{
         CancelReason, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, Handler,
         HandlerPanic, LaunchRecord, Launches, OpenCalls, ReadyPosts, RegisterError, Registration, Server,
-        ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor, WavePlace, static_name,
+        ServerBuilder, ServerError, Statistics, TooManyLaunches, Unserved, Waiting, WaitsFor, WavePlace,
+        static_name,
     };
 }
 

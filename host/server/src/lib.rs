@@ -51,5 +51,5 @@ pub use own::{
     ByHand, CancelReason, Completion, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts,
     DeferredService, Handler, LaunchRecord, Launches, OpenCalls, PostBatch, PostReader, PostReaderStatistics,
     ReadyPosts, RegisterError, Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
-    static_name,
+    Unserved, static_name,
 };

@@ -21,8 +21,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ._arrays import Buffer
+from ._channel import Channel, ChannelStatistics, ChannelStream, Page, Pages
 from ._device import Caller, Context, Device, DeviceInfo, Fence, Statistics, caller, check_number, devices
-from ._errors import KernelPanic, Refuse
+from ._errors import KernelPanic, LostCalls, Refuse
 from ._kernels import Code, Launch
 from ._run import ProgramPanic, Report, Wait, run
 from ._service import header, method, service
@@ -33,6 +34,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Buffer",
     "Caller",
+    "Channel",
+    "ChannelStatistics",
+    "ChannelStream",
     "Code",
     "Context",
     "Device",
@@ -40,6 +44,9 @@ __all__ = [
     "Fence",
     "KernelPanic",
     "Launch",
+    "LostCalls",
+    "Page",
+    "Pages",
     "ProgramPanic",
     "Refuse",
     "Report",

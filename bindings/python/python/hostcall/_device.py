@@ -21,18 +21,25 @@ from typing import Any, Callable, NamedTuple, Protocol, SupportsIndex, TypeVar, 
 
 from . import _hostcall
 from ._arrays import Buffer
-from ._errors import KernelPanic, Refuse, add_note, raise_first
+from ._channel import Channel, Policy, channel_of
+from ._errors import KernelPanic, LostCalls, Refuse, add_note, lost_text, raise_first
 from ._kernels import Code
 from ._loop import Loop
+from ._output import Destination, Output
 from ._service import Fields, Method, Options, description_of, method_of
 from ._types import u64
 from ._watch import dump_signal
 
 F = TypeVar("F", bound=Callable[..., Any])
+Lost = tuple[str, int, str, int, int]
+"""Why, number, name, calls and posts."""
 
 _open: weakref.WeakSet[Device]
 _of_all: list[Callable[[Device], object]] = []
 
+
+_LONGEST_OUTPUT = 5.0
+"""How many seconds closing waits for an output to take what kernels printed."""
 
 _opening = threading.Lock()
 # Closed ones, of which a function that a kernel called had not returned.
@@ -129,6 +136,14 @@ class DeviceInfo(NamedTuple):
 def devices() -> list[DeviceInfo]:
     """Returns the devices of this machine, and the kinds of which there is none."""
     return [DeviceInfo(*found) for found in _hostcall.devices()]
+
+
+def _depth() -> int:
+    """Returns how many frames above its caller the first one is that is not this package's, as ``warnings.warn`` counts."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hostcall."):
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def _method(function: Callable[..., Any], options: Options, number: int, name: str | None) -> Method:
@@ -252,8 +267,19 @@ class Context(_Closing):
 
         Each is raised once, the first of several with notes of the others.
         """
-        errors, count, checks = self._raw.take()
-        raise_first(errors, count, _panics(checks, self.name))
+        errors, count, checks, lost = self._raw.take()
+        self._tell(errors, count, checks, lost)
+
+    def _tell(self, errors: list[BaseException], count: int, checks: list[Any], lost: list[Lost]) -> None:
+        """Raises what there is to raise, and warns of what was lost."""
+        panics: list[BaseException] = [*_panics(checks, self.name)]
+        try:
+            if lost:
+                # At the place of who waits.
+                warnings.warn(lost_text(lost, self.name), LostCalls, stacklevel=_depth())
+        except LostCalls as warning:
+            panics.append(warning)
+        raise_first(errors, count, panics)
 
     def cancel(self) -> None:
         """Ends calls with ``CANCELLED``: those that wait, and all that come until ``renew``."""
@@ -266,10 +292,10 @@ class Context(_Closing):
     def close(self) -> None:
         """Ends the calls of its kernels with ``CANCELLED``, now and later, and does what ``check`` does. Closing twice is fine."""
         self._device._contexts.discard(self)
-        errors, count, checks = self._raw.take()
+        errors, count, checks, lost = self._raw.take()
         self._raw.close()
-        more, also, _ = self._raw.take()
-        raise_first([*errors, *more], count + also, _panics(checks, self.name))
+        more, also, _, _ = self._raw.take()
+        self._tell([*errors, *more], count + also, checks, lost)
 
     def __enter__(self) -> Context:
         return self
@@ -285,16 +311,26 @@ class Device(_Closing):
 
     All functions of a device are called on one thread of its own, one after the other; coroutines run on ``loop``, or on a loop of
     the device's own. A call waits ``timeout`` seconds at most, and then ends with ``TIMED_OUT``; with ``None``, as long as it takes.
+
+    ``output`` gets what kernels print while they run: a ``logging.Logger`` (lines, as ``INFO``, and as ``WARNING`` those of the
+    standard error), a function of a line such as ``print``, which in a notebook prints into the cell, or a file of text. Without
+    it, the process's standard output and error do. What it raises is raised by ``synchronize`` or ``close``.
     """
 
     def __init__(
-        self, name: str = "cpu", *services: object, timeout: float | None = 10.0, loop: asyncio.AbstractEventLoop | None = None
+        self,
+        name: str = "cpu",
+        *services: object,
+        timeout: float | None = 10.0,
+        loop: asyncio.AbstractEventLoop | None = None,
+        output: Destination | None = None,
     ) -> None:
         self._loop = Loop(loop)
+        self._output = None if output is None else Output(output)
         # So that `int(device.context())` is an argument too: kernels may have it as long as the device is open.
         self._contexts: set[Context] = set()
         self._timeout = timeout
-        self._raw = _hostcall.RawDevice(name, Refuse, self._loop.submit, dump_signal())
+        self._raw = _hostcall.RawDevice(name, Refuse, self._loop.submit, dump_signal(), self._output)
         self._is_closed = False
         self._process = os.getpid()
         self.name = name
@@ -318,6 +354,7 @@ class Device(_Closing):
         *services: object,
         timeout: float | None = 10.0,
         loop: asyncio.AbstractEventLoop | None = None,
+        output: Destination | None = None,
     ) -> Device:
         """Opens the device that PyTorch uses now, or the one that ``device`` (a ``torch.device`` or its name) says."""
         torch = importlib.import_module("torch")
@@ -325,12 +362,12 @@ class Device(_Closing):
             device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
         device = torch.device(device)
         if device.type == "cpu":
-            return cls("cpu", *services, timeout=timeout, loop=loop)
+            return cls("cpu", *services, timeout=timeout, loop=loop, output=output)
         if device.type != "cuda":
             raise ValueError(f"hostcall knows the CPU and the GPUs that PyTorch calls `cuda`, not `{device.type}`")
         index = torch.cuda.current_device() if device.index is None else device.index
         kind = "amdgpu" if getattr(torch.version, "hip", None) else "cuda"
-        return cls(f"{kind}:{index}", *services, timeout=timeout, loop=loop)
+        return cls(f"{kind}:{index}", *services, timeout=timeout, loop=loop, output=output)
 
     def serve(self, service: object, *, timeout: float | None | EllipsisType = ...) -> None:
         """Has kernels call the methods of an object whose class is a ``@hostcall.service``, for as long as the device is open.
@@ -418,6 +455,28 @@ class Device(_Closing):
         """Allocates zeroed memory that the host and kernels access at the same time: an array for ``numpy.asarray``."""
         return Buffer(self._raw.pinned, shape, dtype, self.name.startswith("cuda"))
 
+    def channel(
+        self,
+        dtype: Any = None,
+        *,
+        pages: int = 256,
+        page_bytes: int = 1 << 16,
+        policy: Policy = "block",
+        staged: bool = False,
+    ) -> Channel:
+        """Makes a raw channel, through which kernels stream records of a dtype to the host while they run.
+
+        A record has a multiple of 8 bytes, as ``[("address", "u8"), ("lane", "u4"), ("step", "u4")]``; without a dtype kernels
+        write bytes. There are ``pages`` of ``page_bytes`` each, both powers of two: 16 to 65,536 of 128 bytes to 16 MiB, of which
+        each wave that writes has one. A wave that finds no free page waits for one (``policy="block"``), drops what it would
+        have written (``"drop"``), or gets the oldest page that nobody has read (``"overwrite"``: pages are overwritten as long as a
+        context is open for which ``stream`` was called). Pages lie in the host's memory;
+        ``staged``, kernels fill them in the device's, and a copy engine brings them.
+
+        Raises ``ValueError`` for other sizes, ``TypeError`` for another dtype, ``RuntimeError`` where there is no memory.
+        """
+        return channel_of(self, dtype, pages, page_bytes, policy, staged)
+
     def load(self, path: str | PathLike[str]) -> Code:
         """Loads a code object that another compiler made, as of HIP for ``gfx942``."""
         return Code(self._raw.load(path))
@@ -448,13 +507,15 @@ class Device(_Closing):
             except BaseException as error:
                 found.append(error)
         try:
-            self._raw.flush_prints()
+            self._raw.flush_prints(None)
         except Exception as error:
             found.append(error)
-        errors, count, _ = self._raw.take()
+        errors, count, *_ = self._raw.take()
         raise_first([*found, *errors], len(found) + count, [])
 
     def _refuse_in_loop(self) -> None:
+        if self._output is not None and self._output.is_current():
+            raise RuntimeError("the output of what kernels print waits for itself: flush on another thread")
         if self._loop.is_current():
             raise RuntimeError("this thread runs the loop of coroutines that kernels call: flush on another one (`loop.run_in_executor`)")
 
@@ -470,10 +531,26 @@ class Device(_Closing):
             self._loop.close()
         finally:
             # Also where somebody ends the wait for the loop.
+            self._end_output()
             has_ended = self._raw.close()
         if not has_ended:
             _left_alone.append(self._raw)
             warnings.warn(f"a function that kernels of {self.name} called has not returned after 5 s: it is left alone", stacklevel=3)
+
+    def _end_output(self) -> None:
+        if self._output is None:
+            return
+        if self._output.is_current():
+            # It closes the device itself.
+            return
+        try:
+            if not self._raw.flush_prints(_LONGEST_OUTPUT):
+                self._raw.leave_output()
+                what = f"the output of what kernels of {self.name} print has not taken it for {_LONGEST_OUTPUT:g} s: it is left alone"
+                return warnings.warn(what, stacklevel=4)
+            self._output.end()
+        except Exception as error:
+            warnings.warn(f"what kernels of {self.name} printed last is lost: {type(error).__name__}: {error}", stacklevel=4)
 
     def close(self) -> None:
         """Ends the device, its contexts and all calls, and raises what functions raised that nobody was told of."""
@@ -486,7 +563,7 @@ class Device(_Closing):
             except BaseException as error:
                 found.append(error)
         self._end()
-        errors, count, _ = self._raw.take()
+        errors, count, *_ = self._raw.take()
         raise_first([*found, *errors], len(found) + count, [])
 
     def __enter__(self) -> Device:

@@ -55,7 +55,30 @@ class KernelPanic(Exception):
         return f"{self.file}:{self.line}"
 
 
-for _shown in (Refuse, KernelPanic):
+class LostCalls(RuntimeWarning):
+    """Calls of kernels got no answer, or posts reached no function: a warning where somebody waits for these kernels.
+
+    ``warnings.simplefilter("error", hostcall.LostCalls)`` has it raised. Calls that ended at a deadline of the kernel's own, or
+    since they were cancelled, are not told of.
+    """
+
+
+def lost_text(lost: Sequence[tuple[str, int, str, int, int]], kernels: str) -> str:
+    """Returns what is said of lost calls and posts."""
+    reasons = {
+        "timed out": "timed out: the function did not answer before the deadline (`timeout` of the device or service)",
+        "busy": "ended with BUSY: more calls waited than there may",
+        "no service": "found no service of this number: serve it, or correct the number in the kernel",
+        "types": "had other types than the typed service: name methods by `hostcall.header`",
+    }
+    lines = []
+    for why, number, name, calls, posts in lost:
+        counts = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in ((calls, "call"), (posts, "post")) if count]
+        lines.append(f"{' and '.join(counts)} of `{kernels}` to {number}{f' ({name})' if name else ''} {reasons[why]}")
+    return "; ".join(lines)
+
+
+for _shown in (Refuse, KernelPanic, LostCalls):
     # As users import them.
     _shown.__module__ = "hostcall"
 
@@ -68,7 +91,7 @@ def add_note(error: BaseException, note: str) -> None:
         setattr(error, "__notes__", [*getattr(error, "__notes__", []), note])
 
 
-def raise_first(errors: Sequence[BaseException], count: int, panics: Sequence[KernelPanic]) -> None:
+def raise_first(errors: Sequence[BaseException], count: int, panics: Sequence[BaseException]) -> None:
     """Raises the first of what there is, if there is any, with notes of the others. ``count`` calls raised ``errors``."""
     everything = [*errors, *panics]
     if not everything:

@@ -111,11 +111,11 @@ def _enter_newest() -> None:
         _read(path)
 
 
-def _printed(number: hostcall.u64, a: hostcall.u64, b: hostcall.u64, c: hostcall.u64) -> None:
+def _line(number: int, words: tuple[int, int, int]) -> str:
     if number not in _formats:
         _find(number)
     kinds, text = _formats.get(number, ("uuu", f"line {number:#x}, whose text is not in Triton's cache: {{}} {{}} {{}}"))
-    builtins.print(text.format(*(_value_of(kind, word) for kind, word in zip(kinds, (a, b, c)))))
+    return text.format(*(_value_of(kind, word) for kind, word in zip(kinds, words)))
 
 
 def _value_of(kind: str, word: int) -> int | float:
@@ -125,7 +125,14 @@ def _value_of(kind: str, word: int) -> int | float:
 
 
 def _print_on(device: Device) -> None:
-    device.on_post(number=_PRINT, name="hostcall::triton::print")(_printed)
+    # Not the device: it would own itself.
+    output = device._output
+
+    def printed(number: hostcall.u64, a: hostcall.u64, b: hostcall.u64, c: hostcall.u64) -> None:
+        line = _line(number, (a, b, c))
+        (builtins.print if output is None else output.line)(line)
+
+    device.on_post(number=_PRINT, name="hostcall::triton::print")(printed)
 
 
 _enter_newest()

@@ -14,11 +14,15 @@
 use super::core::Core;
 use super::error::{Error, LaunchRefused};
 use super::inner::{Device, Inner};
+use super::raw::RawChannel;
 use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::context::{CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MINOR};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES, LayoutError};
+use hostcall_abi::raw::{FOREIGN_RAW_BYTES, ForeignRawParams};
 use hostcall_channel::SharedMemory;
+use hostcall_device::kernel::Plain;
+use hostcall_device::raw::Policy;
 use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{DeviceAddress, DeviceKind, Memory};
 use hostcall_server::services::FailedCheck;
@@ -39,11 +43,11 @@ pub(super) struct Reach {
     _region: Arc<SharedMemory>,
 }
 
-/// In the process's name: what kernels may reach although nobody here has it any more.
-static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
-
 /// Memory that kernels may reach.
 pub(super) type Kept = Arc<dyn Any + Send + Sync>;
+
+/// In the process's name: what kernels may reach although nobody here has it any more.
+static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 
 /// Keeps memory until the process ends, since kernels may still reach it.
 pub(super) fn keep(memory: Kept) {
@@ -216,6 +220,31 @@ impl Context {
     /// When the device was closed.
     pub fn failed_checks(&self) -> Result<Vec<FailedCheck>, Error> {
         Ok(self.device()?.builtins.checks().take(*self.launch.lock()))
+    }
+
+    /// Returns a raw channel as kernels with the context take it: the bytes of a `struct hostcall_raw_stream` of
+    /// `hostcall_device.h`, which a kernel has as an argument by value, or reads where its host has put them. What such a kernel
+    /// does not close is the host's once the context is renewed or dropped: wait before for kernels that write. A wave that
+    /// waits for a page does so until one comes or the channel is dropped, also when the context is cancelled.
+    ///
+    /// Nobody knows whether a captured graph still has these bytes, so the channel's memory is kept until the process ends:
+    /// make one channel for each purpose, not one for each launch.
+    ///
+    /// # Errors
+    /// When the device was closed, or the channel is another device's.
+    pub fn raw_stream<T: Plain, P: Policy>(
+        &self,
+        channel: &RawChannel<T, P>,
+    ) -> Result<[u8; FOREIGN_RAW_BYTES], Error> {
+        self.core.check_open()?;
+        let (core, memory, params) = channel.foreign();
+        self.core.check_own(&core, "the raw channel")?;
+        KEPT.lock().push(memory);
+        // Under the lock: it is no launch's that has ended.
+        let launch = self.launch.lock();
+        channel.note_context(*launch);
+        let params = ForeignRawParams { launch: *launch, ..params };
+        Ok(params.as_bytes().try_into().expect("as many bytes as they have"))
     }
 
     /// Ends the calls of kernels with the context with `Cancelled`: those that wait, and all that come until it is

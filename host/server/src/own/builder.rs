@@ -9,6 +9,7 @@ use super::posts::PostCounts;
 use super::registry::{Handler, RegisterError, Registry};
 use super::shared::{Counters, OnFault, Shared};
 use super::turns::Turns;
+use super::unserved::UnservedCounts;
 use crate::engine::endpoint::{EndpointSettings, endpoint_settings};
 use crate::engine::loans::LoanPool;
 use crate::engine::panics::HandlerPanic;
@@ -257,6 +258,7 @@ impl ServerBuilder {
             commands: (0..self.consumers).map(|_| Mutex::new(Some(Vec::new()))).collect(),
             launches: Launches::new(self.memory.clone()),
             faults: Rare::default(),
+            unserved: UnservedCounts::default(),
             consumers: (0..self.consumers).map(|_| Attention::default()).collect(),
             inline: (0..self.consumers).map(|_| Inline::default()).collect(),
             watched_inline: Mutex::new((0..self.consumers).map(|_| None).collect()),

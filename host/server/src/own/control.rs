@@ -5,6 +5,7 @@ use super::launches::{CancelReason, LaunchRecord, Launches, TooManyLaunches};
 use super::registration::Registration;
 use super::registry::{Handler, RegisterError};
 use super::shared::{Command, Completion, Shared, Wanted};
+use super::unserved::Unserved;
 use crate::engine::LaunchSet;
 use crate::engine::Settings;
 use crate::engine::report;
@@ -245,6 +246,8 @@ impl Server {
                 trace.launch_ended(id, ending(cancelled));
             }
         }
+        // Others may have their ids from here on.
+        self.shared.unserved.forget(|launch| ended.launches.contains(launch));
         self.shared.launches.free(ended)
     }
 
@@ -253,6 +256,12 @@ impl Server {
     /// Returns why it was cancelled first, if it was.
     pub fn end(&self, id: LaunchId) -> Option<CancelReason> {
         self.end_all(id.into()).first().map(|(_, why)| *why)
+    }
+
+    /// Takes what was counted of a launch's calls and posts that reached no service, since it began or this was asked last. Of
+    /// calls all is there whose lanes have their answers, of posts what was taken.
+    pub fn take_unserved(&self, launch: LaunchId) -> Vec<Unserved> {
+        self.shared.unserved.take(launch)
     }
 
     /// Has the posts taken that waves of these launches have announced: those of a launch whose kernel has ended are handled

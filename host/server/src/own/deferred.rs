@@ -9,6 +9,7 @@ use super::shared::Shared;
 use super::ticket::Ticket;
 use crate::engine::calls::Call;
 use crate::engine::watchdog::{Waiting, Watched};
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_service::{Caller, Reply, Request};
@@ -93,11 +94,21 @@ impl OpenCalls {
         self.0.waiting()
     }
 
-    /// Answers the lanes that wait still with [`CallError::TimedOut`].
-    pub fn time_out(&self) {
-        (0..64).filter(|rank| self.0.waits(*rank)).for_each(|rank| {
-            self.0.finish(rank, Caller::default(), Err(CallError::TimedOut));
-        });
+    /// Returns the launch whose wave calls.
+    pub fn launch(&self) -> LaunchId {
+        self.0.launch()
+    }
+
+    /// Returns the number and the name of the method that is called.
+    pub fn called(&self) -> (u16, &'static str) {
+        let method = &self.0.entry.method;
+        (method.number(), method.name())
+    }
+
+    /// Answers the lanes that wait still with [`CallError::TimedOut`]. Returns how many.
+    pub fn time_out(&self) -> usize {
+        let waits = (0..64).filter(|rank| self.0.waits(*rank));
+        waits.inspect(|rank| self.0.finish(*rank, Caller::default(), Err(CallError::TimedOut))).count()
     }
 }
 

@@ -69,7 +69,14 @@ pub(crate) fn batch(
             newest = shared.registry();
             match newest.entry(rung.service(), rung.check()) {
                 Ok(entry) => entry,
-                Err(error) => return refuse(shared, batch, error),
+                Err(error) => {
+                    // Before the lanes have their answers: who waits for their kernel finds them counted.
+                    for packet in 0..batch.count() {
+                        let (launch, lanes) = (launch_of(batch, packet), batch.ranks(packet).len() as u64);
+                        shared.unserved.count(launch, rung.service(), error, lanes, 0);
+                    }
+                    return refuse(shared, batch, error);
+                }
             }
         }
     };
@@ -200,8 +207,10 @@ pub(crate) fn posts(
             newest = shared.registry();
             match newest.entry(head.service, head.extra) {
                 Ok(entry) => entry,
-                Err(_) => {
-                    shared.statistics.count_refused_posts(posts.left());
+                Err(error) => {
+                    let left = posts.left();
+                    shared.unserved.count(caller.launch, head.service, error, 0, left as u64);
+                    shared.statistics.count_refused_posts(left);
                     return posts.count();
                 }
             }

@@ -6,7 +6,7 @@
 //! `posts` has the queues of posts to handlers that may wait.
 //!
 //! What else a call may meet: `turns` has it wait for another one, and `unfinished` keeps it until all of its words have come. `inline` says what handlers consumers
-//! run. `launches` knows whose calls are answered; `builder` starts a server, `control` steers and stops it,
+//! run. `launches` knows whose calls are answered, `unserved` counts calls that reached no service; `builder` starts a server, `control` steers and stops it,
 //! `registration` registers services while it runs, and `shared` is what all of its threads have.
 //!
 //! # How a handler runs
@@ -66,6 +66,7 @@ mod shared;
 mod ticket;
 mod turns;
 mod unfinished;
+mod unserved;
 
 pub use builder::{ByHand, ServerBuilder, ServerError};
 pub use control::{ReadyPosts, Server, Statistics};
@@ -75,3 +76,4 @@ pub use post_reader::{PostBatch, PostReader, PostReaderStatistics};
 pub use registration::Registration;
 pub use registry::{Handler, RegisterError, static_name};
 pub use shared::Completion;
+pub use unserved::Unserved;

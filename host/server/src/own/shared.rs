@@ -6,6 +6,7 @@ use super::messages::Messages;
 use super::posts::PostCounts;
 use super::registry::{Entry, Registry};
 use super::turns::Turns;
+use super::unserved::UnservedCounts;
 use crate::engine::Engine;
 use crate::engine::caught::catch;
 use crate::engine::panics::HandlerPanic;
@@ -119,6 +120,8 @@ pub(crate) struct Shared {
     pub launches: Launches,
     /// Why launches cannot go on, until whoever launched them asks.
     pub(super) faults: Rare<HashMap<LaunchId, String>>,
+    /// What reached no service, until somebody asks.
+    pub unserved: UnservedCounts,
     /// Per consumer; called when it has to look at `registry`, `commands` or `stopping`.
     pub consumers: Box<[Attention]>,
     /// Per consumer: the handler that it runs itself.

@@ -123,6 +123,11 @@ impl Ticket {
         })
     }
 
+    /// Returns the launch whose wave calls.
+    pub fn launch(&self) -> LaunchId {
+        self.launch
+    }
+
     /// Answers one lane with what its handler made.
     pub fn finish(&self, rank: u32, caller: Caller, result: Result<ByteReply, CallError>) {
         self.answers.give(rank, |Lanes { answer, record }, is_last| {

@@ -34,6 +34,8 @@ pub(super) struct Inner {
     pub waits_with: Option<&'static str>,
     /// Channels and readers that somebody has.
     pub users: AtomicUsize,
+    /// Contexts whose kernels may write, as long as these are known: nobody says when their kernels run.
+    pub contexts: Mutex<Vec<LaunchId>>,
 }
 
 /// What the host has found and nobody has read.
@@ -129,6 +131,16 @@ impl Inner {
         self.memory.region()
     }
 
+    /// Returns whether a launch runs, or kernels with a context may write.
+    fn may_be_written(&self) -> bool {
+        let launches = self.server.launches();
+        launches.count() > 0 || {
+            let mut contexts = self.contexts.lock();
+            contexts.retain(|launch| launches.is_known(*launch));
+            !contexts.is_empty()
+        }
+    }
+
     /// Looks for news, and gives out again what nobody has read if that is asked for. Returns whether there were any.
     pub fn collect(&self, found: &mut Found, looks: Looks) -> bool {
         let is_new = match found.copier {
@@ -137,7 +149,7 @@ impl Inner {
         };
         if self.overwrites {
             // A reader that has begun once nothing runs gets all that is left, without gaps.
-            found.is_left_alone &= self.server.launches().count() == 0;
+            found.is_left_alone &= !self.may_be_written();
             if !found.is_left_alone {
                 self.overwrite(found);
             }
@@ -167,10 +179,10 @@ impl Inner {
             *swept_after = ended;
         }
         *may_be_lost |= is_new;
-        if !is_new && *may_be_lost && launches.count() == 0 {
+        if !is_new && *may_be_lost && !self.may_be_written() {
             // What was taken up to here is swept or lost, if nothing runs afterwards either.
             let ring = self.memory.ring(&*self.core.backend);
-            if launches.count() == 0 {
+            if !self.may_be_written() {
                 is_new = sweep(collector, chunks);
                 if !is_new && let Some(ring) = ring {
                     collector.sweep_lost(region, ring);

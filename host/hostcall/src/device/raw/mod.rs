@@ -15,6 +15,7 @@ use super::core::Core;
 use super::error::Error;
 use super::inner::Device;
 use found::{Found, Inner, Looks};
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{ForeignRawParams, RawLayout, RawParams};
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::RawStream;
@@ -231,8 +232,19 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
         let (device, overwrites, users) = (Some(device.clone()), P::OVERWRITES, AtomicUsize::new(1));
         let number = core.holders.next_number();
         let waits_with = P::WAITS.then(std::any::type_name::<T>);
-        let inner =
-            Arc::new(Inner { core, server, device, memory, overwrites, number, waits_with, found, users });
+        let contexts = Mutex::default();
+        let inner = Arc::new(Inner {
+            core,
+            server,
+            device,
+            memory,
+            overwrites,
+            number,
+            waits_with,
+            found,
+            users,
+            contexts,
+        });
         if inner.waits_with.is_some() {
             let holder: Weak<Inner> = Arc::downgrade(&inner);
             inner.core.holders.note(holder);
@@ -280,6 +292,14 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     pub(super) fn foreign(&self) -> (Arc<Core>, Arc<Memory>, ForeignRawParams) {
         let Inner { core, memory, .. } = &*self.inner;
         (core.clone(), memory.clone(), memory.foreign_params(P::WAITS))
+    }
+
+    /// Notes that kernels may write that call in this launch's name, a context's.
+    pub(super) fn note_context(&self, launch: LaunchId) {
+        let mut contexts = self.inner.contexts.lock();
+        if !contexts.contains(&launch) {
+            contexts.push(launch);
+        }
     }
 }
 

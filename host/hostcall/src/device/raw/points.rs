@@ -161,9 +161,19 @@ impl TracedPoints {
         let (core, server) = (core.clone(), server.clone());
         let backend = core.backend.clone();
         let (overwrites, users) = (false, AtomicUsize::new(0));
-        let (number, waits_with) = (0, None);
-        let inner =
-            Inner { core, server, device: None, memory, overwrites, number, waits_with, found, users };
+        let (number, waits_with, contexts) = (0, None, Mutex::default());
+        let inner = Inner {
+            core,
+            server,
+            device: None,
+            memory,
+            overwrites,
+            number,
+            waits_with,
+            found,
+            users,
+            contexts,
+        };
         let reader = RawReader::new(&Arc::new(inner));
         let drain = Drain { reader, points, words: Vec::new(), dropped: 0 };
         let reads = Arc::new(SharedDrain(Mutex::new(drain)));
