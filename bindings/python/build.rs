@@ -1,8 +1,11 @@
-//! Compiles the demo's kernel, which is C, so that the demo needs no compiler where the wheel is installed.
+//! Compiles kernels that are C, the demo's and the one of JAX's calls on `cpu`, so that they need no compiler where the wheel is
+//! installed.
 
 fn main() {
-    let (kernel, include) = ("kernels/newton.c", "../c/include");
-    println!("cargo::rerun-if-changed={kernel}");
+    let (kernels, include) = (["kernels/newton.c", "kernels/rows.c"], "../c/include");
+    for kernel in kernels {
+        println!("cargo::rerun-if-changed={kernel}");
+    }
     println!("cargo::rerun-if-changed={include}/hostcall_device.h");
-    cc::Build::new().file(kernel).include(include).opt_level(2).compile("hostcall_demo");
+    cc::Build::new().files(kernels).include(include).opt_level(2).compile("hostcall_kernels");
 }

@@ -7,7 +7,7 @@ use crate::kernels::{RawBuffer, RawCode};
 use crate::queue::Queue;
 use crate::released::DropsFree;
 use crate::service::{Described, Registered, Served};
-use crate::{interpreter, watch};
+use crate::{interpreter, watch, xla};
 use hostcall::server::{Handler, LaunchId, RegisterError};
 use hostcall::services::{Builtins, Sink, Stream};
 use hostcall::{CallError, Context, Device, Fence};
@@ -133,8 +133,9 @@ impl RawDevice {
     fn context(&self, py: Python<'_>, name: &str) -> PyResult<RawContext> {
         let device = self.device()?;
         let context = py.detach(|| device.context(name)).map_err(failed)?;
-        let (handling, interpreter) = (self.handling.clone(), self.interpreter);
-        let (device, context) = (device.downgrade(), Mutex::new(Some(Arc::new(context))));
+        let (handling, interpreter, context) = (self.handling.clone(), self.interpreter, Arc::new(context));
+        xla::note(&self.name, &context);
+        let (device, context) = (device.downgrade(), Mutex::new(Some(context)));
         let (queue, lost) = (self.queue.clone(), Mutex::default());
         Ok(RawContext { context, device, handling, queue, lost, interpreter, closed_as: OnceLock::new() })
     }

@@ -3,7 +3,7 @@
 //!
 //! A call's hops: the server's consumer finds it and puts it into the device's [`queue`]; the [`interpreter`]'s thread takes all
 //! that is there and holds the GIL once for it; [`handling`] turns [`words`] into arguments, calls the function and answers.
-//! A [`channel`] has records that kernels stream, which [`arrow`] gives to others.
+//! Functions that JAX compiles call by [`xla`]. A [`channel`] has records that kernels stream, which [`arrow`] gives to others.
 //! The [`watch`]dog ends calls at their deadlines, whoever has the GIL.
 
 mod arrow;
@@ -18,6 +18,7 @@ mod released;
 mod service;
 mod watch;
 mod words;
+mod xla;
 
 use hostcall_abi::service::derived_number;
 use hostcall_abi::{schema, word};
@@ -34,6 +35,8 @@ mod _hostcall {
     use super::device::{RawContext, RawDevice, RawFence};
     #[pymodule_export]
     use super::kernels::{RawBuffer, RawCode, RawLaunch};
+    #[pymodule_export]
+    use super::xla::xla_handlers;
     #[pymodule_export]
     use super::{caller, check_number, check_of, demo_kernel, devices, number_of};
 }
