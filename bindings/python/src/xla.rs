@@ -178,9 +178,12 @@ unsafe extern "C" {
     fn hostcall_rows(rows: *const Rows, first: u64, step: u64);
 }
 
-/// Contexts that were made, by their addresses, which never change: the device's name, and the context while it is open. Who
-/// follows an address of another device would read memory that is not there.
-static CONTEXTS: Mutex<Option<HashMap<u64, (Arc<str>, Weak<Context>)>>> = Mutex::new(None);
+/// A device's name and a context of it, while that is open.
+type Noted = (Arc<str>, Weak<Context>);
+
+/// Contexts that were made, by their addresses, which never change. Who follows an address of another device would read memory that
+/// is not there.
+static CONTEXTS: Mutex<Option<HashMap<u64, Noted>>> = Mutex::new(None);
 
 /// Notes a context, for calls that name its address.
 pub fn note(device: &str, context: &Arc<Context>) {
@@ -218,11 +221,13 @@ impl Attributes {
                 (*self.kinds.add(i), called, *self.values.add(i))
             };
             if called == name.as_bytes() && kind == SCALAR {
-                // SAFETY: it is a scalar, and its value has 64 bits if it says so.
-                return match unsafe { &*value } {
-                    scalar if scalar.kind == S64 => Ok(unsafe { scalar.value.read_unaligned() } as u64),
-                    _ => refused(format!("the attribute `{name}` is no number of 64 bits")),
-                };
+                // SAFETY: it is a scalar.
+                let scalar = unsafe { &*value };
+                if scalar.kind != S64 {
+                    return refused(format!("the attribute `{name}` is no number of 64 bits"));
+                }
+                // SAFETY: it has 64 bits, as it says.
+                return Ok(unsafe { scalar.value.read_unaligned() } as u64);
             }
         }
         refused(format!("there is no attribute `{name}`"))
@@ -260,6 +265,7 @@ impl Rows {
     unsafe fn of(frame: &CallFrame) -> Result<Self, Failure> {
         // SAFETY: the caller's promise.
         let (arguments, results) = unsafe { (frame.arguments.buffers(), frame.results.buffers()) };
+        // SAFETY: the caller's promise.
         let number = |name| unsafe { frame.attributes.number(name) };
         let Some((mask, words)) = arguments.split_last().filter(|(_, words)| words.len() <= MOST_WORDS)
         else {
@@ -378,7 +384,6 @@ struct Driver {
     device: unsafe extern "C" fn(*mut c_int) -> c_int,
     load: unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> c_int,
     function: unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int,
-    #[expect(clippy::type_complexity, reason = "the driver's own")]
     launch: unsafe extern "C" fn(
         *mut c_void,
         c_uint,
@@ -401,6 +406,19 @@ static CODE: OnceLock<CString> = OnceLock::new();
 /// The kernel by the driver's contexts, as addresses.
 static KERNELS: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
 
+/// Returns a function of an open library.
+///
+/// # Safety
+/// The function of this name has the type `F`, a pointer to a function.
+unsafe fn symbol<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: the library is open, and a pointer to the function is an `F` by the caller's promise.
+    unsafe {
+        let found = libc::dlsym(library, name.as_ptr());
+        (!found.is_null()).then(|| std::mem::transmute_copy::<*mut c_void, F>(&found))
+    }
+}
+
 impl Driver {
     fn open() -> Option<Self> {
         // SAFETY: the driver's library may be opened at any time, and is never closed.
@@ -408,27 +426,19 @@ impl Driver {
         if library.is_null() {
             return None;
         }
-        macro_rules! symbol {
-            ($name:literal) => {{
-                // SAFETY: the library is open.
-                let found = unsafe { libc::dlsym(library, $name.as_ptr()) };
-                if found.is_null() {
-                    return None;
-                }
-                // SAFETY: the driver's function of this name has this type.
-                unsafe { std::mem::transmute::<*mut c_void, _>(found) }
-            }};
+        // SAFETY: the driver's functions of these names have these types.
+        unsafe {
+            Some(Self {
+                stream_context: symbol(library, c"cuStreamGetCtx")?,
+                push: symbol(library, c"cuCtxPushCurrent_v2")?,
+                pop: symbol(library, c"cuCtxPopCurrent_v2")?,
+                device: symbol(library, c"cuCtxGetDevice")?,
+                load: symbol(library, c"cuModuleLoadData")?,
+                function: symbol(library, c"cuModuleGetFunction")?,
+                launch: symbol(library, c"cuLaunchKernel")?,
+                text: symbol(library, c"cuGetErrorString")?,
+            })
         }
-        Some(Self {
-            stream_context: symbol!(c"cuStreamGetCtx"),
-            push: symbol!(c"cuCtxPushCurrent_v2"),
-            pop: symbol!(c"cuCtxPopCurrent_v2"),
-            device: symbol!(c"cuCtxGetDevice"),
-            load: symbol!(c"cuModuleLoadData"),
-            function: symbol!(c"cuModuleGetFunction"),
-            launch: symbol!(c"cuLaunchKernel"),
-            text: symbol!(c"cuGetErrorString"),
-        })
     }
 
     fn check(&self, code: c_int, what: &str) -> Result<(), Failure> {

@@ -568,3 +568,12 @@ def test_devices_say_why_they_cannot_be_used() -> None:
     assert names["cpu"].unavailable is None
     with pytest.raises(RuntimeError, match="there is no device `abacus`"):
         hostcall.Device("abacus")
+
+
+def test_deadlocks_are_named_and_end_one_after_the_other(kernels: Kernels, capfd: pytest.CaptureFixture[str]) -> None:
+    import deadlocks
+
+    # A busy machine may take longer than a second to name it.
+    deadlocks.run("cpu", 3, kernels.free._name, ["single"])
+    said = capfd.readouterr().out
+    assert said.startswith("call         3 of 3 named") and "not named" not in said and "took" not in said and "code" not in said, said
