@@ -96,7 +96,7 @@ struct proxy {
     // ANCHOR_END: proxy
 };
 
-/* Runs the kernel of each rank: all of them at once, since they wait for each other. */
+/* Runs the kernel of each rank: all blocks of all ranks at once, since they wait for each other. So ranks are few. */
 static void launch(const char *code_file, const hostcall_device *device, uint32_t words, uint32_t rounds) {
     uint32_t count = (uint32_t)ranks.size();
     if (!code_file) {
@@ -146,8 +146,8 @@ int main(int argc, char **argv) {
     }
     const uint32_t count = (uint32_t)strtoul(argv[2], NULL, 10), bytes = (uint32_t)strtoul(argv[3], NULL, 10);
     const uint32_t rounds = (uint32_t)strtoul(argv[4], NULL, 10), words = bytes / 8;
-    if (count == 0 || count > 64 || bytes == 0 || bytes % 8 != 0 || rounds == 0) {
-        fprintf(stderr, "1 to 64 ranks, messages of whole words of 8 bytes, and one round or more\n");
+    if (count == 0 || count > 16 || bytes == 0 || bytes % 8 != 0 || rounds == 0) {
+        fprintf(stderr, "1 to 16 ranks, messages of whole words of 8 bytes, and one round or more\n");
         return 2;
     }
     hostcall_options *options;

@@ -1181,7 +1181,7 @@ hostcall_status hostcall_post_queue_cancel(const hostcall_post_queue *queue,
 hostcall_status hostcall_post_queue_renew(const hostcall_post_queue *queue,
                                           hostcall_error **error);
 
-// Puts what became of the queue's messages so far into `counts`. Waits for a poll that runs.
+// Puts what became of the queue's messages until the last poll that ended into `counts`.
 hostcall_status hostcall_post_queue_statistics(const hostcall_post_queue *queue,
                                                hostcall_post_counts *counts,
                                                hostcall_error **error);

@@ -117,7 +117,7 @@ functions! {
     /// a slot that was held before.
     run hostcall_post_queue_renew(queue: &hostcall_post_queue) { queue.0.renew()? }
 
-    /// Puts what became of the queue's messages so far into `counts`. Waits for a poll that runs.
+    /// Puts what became of the queue's messages until the last poll that ended into `counts`.
     run hostcall_post_queue_statistics(
         queue: &hostcall_post_queue,
         counts: &mut MaybeUninit<hostcall_post_counts>,

@@ -159,7 +159,7 @@ static void polls_again(void *queue, const hostcall_post_batch *) {
     fails(status, HOSTCALL_STATUS_REFUSED, "the post queue `sends` is polled already: one thread polls at a time");
 }
 
-static void takes_everything_in_order(const hostcall_post_queue *queue, uint64_t at) {
+static void takes_everything_in_order(const hostcall_post_queue *queue, uint64_t at, bool is_nvidia) {
     for (uint32_t lanes : {1u, 7u, 64u, 65u, 300u})
         for (const kernel *kernel : {&ORDERED, &CLAIMED})
             for (size_t most : {SIZE_MAX, (size_t)5}) {
@@ -168,6 +168,8 @@ static void takes_everything_in_order(const hostcall_post_queue *queue, uint64_t
                 running run(*kernel, at, lanes, 96, rounds);
                 const uint64_t posts = poll_all(queue, run, most, false, note, &all);
                 found_nothing(*kernel, run);
+                /* On NVIDIA a whole wave, or a lone lane, holds a slot; lanes of another part claim one for each message. */
+                const bool is_held = kernel == &ORDERED && (!is_nvidia || lanes % 32 <= 1);
                 uint64_t expected = 0;
                 for (uint32_t lane = 0; lane < lanes; lane++) {
                     std::vector<uint32_t> of_lane;
@@ -176,7 +178,7 @@ static void takes_everything_in_order(const hostcall_post_queue *queue, uint64_t
                             of_lane.push_back(round);
                     expected += of_lane.size();
                     std::vector<uint32_t> &found = all.rounds[lane];
-                    if (kernel == &CLAIMED)
+                    if (!is_held)
                         std::sort(found.begin(), found.end());
                     EXPECT(found == of_lane);
                 }
@@ -223,7 +225,7 @@ int main(int argc, char **argv) {
     fails(hostcall_post_queue_new(device, "none", 70000, 0, &none, &error), HOSTCALL_STATUS_REFUSED, "1 to 65536 slots");
     fails(hostcall_post_queue_poll(queue, 1, NULL, NULL, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "`take` is NULL");
 
-    takes_everything_in_order(queue, at);
+    takes_everything_in_order(queue, at, argv[1][0] == 'c' && argv[1][1] == 'u');
     values_of_two_kernels(queue, at);
 
     /* A consumer that is slower than the kernel, which posts more than the rings hold. */

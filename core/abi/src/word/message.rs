@@ -1,7 +1,7 @@
 //! Posts of more than [`MAX_POST_WORDS`] words: those of a context whose posts its owner takes itself
 //! ([`MESSAGES`](crate::context::MESSAGES)).
 
-use super::{MAX_POST_WORDS, PostHead};
+use super::MAX_POST_WORDS;
 
 /// Most payload words of a message: 128 bytes.
 pub const MAX_MESSAGE_WORDS: usize = 16;
@@ -11,7 +11,7 @@ const MESSAGE: u64 = 6;
 
 /// The second word of the first entry of a message: a post of 6 to 16 words.
 ///
-/// A message is 4 to 9 entries of 16 bytes, whose words lie as a [post's](PostHead).
+/// A message is 4 to 9 entries of 16 bytes, whose words lie as a [post's](super::PostHead).
 ///
 /// | bits | field |
 /// |---|---|
@@ -64,17 +64,11 @@ impl MessageHead {
         let tops = (word >> 58 & 31) as u16 | ((word >> 20 & 0x7ff) as u16) << MAX_POST_WORDS;
         Some((Self { tag, lane: (word >> 32) as u8 & 63, words }, tops))
     }
-
-    /// Entries that a message of `words` words takes.
-    #[inline(always)]
-    pub const fn entries_for(words: usize) -> usize {
-        PostHead::entries_for(words)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LAP, Owner, lap_of, with_lap};
+    use super::super::{LAP, Owner, PostHead, lap_of, with_lap};
     use super::*;
 
     #[test]

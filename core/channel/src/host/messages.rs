@@ -1,6 +1,6 @@
 //! Taking posts of up to 16 words for a consumer that handles them itself.
 
-use super::posts::PostBuffer;
+use super::posts::{PostBuffer, run};
 use super::scanner::{PostMirror, Scanner};
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::region::Region;
@@ -37,8 +37,16 @@ impl PostRun<'_> {
             }
         };
         let each = PostHead::entries_for(words);
-        let are_alike = |post: &&[[u64; 2]]| (post[0][1] ^ head) & alike == 0;
-        let count = entries.chunks_exact(each).take(most).take_while(are_alike).count();
+        let entries = &entries[..entries.len().min(most.saturating_mul(each))];
+        let count = match each {
+            1 => run::<1>(entries, alike),
+            2 => run::<2>(entries, alike),
+            3 => run::<3>(entries, alike),
+            _ => {
+                let are_alike = |post: &&[[u64; 2]]| (post[0][1] ^ head) & alike == 0;
+                entries.chunks_exact(each).take_while(are_alike).count()
+            }
+        };
         Some(PostRun { entries: &entries[..count * each], words, tag, wave })
     }
 

@@ -132,9 +132,9 @@ impl Scanner {
             };
             let per = PostHead::entries_for(usize::from(head.words));
             let posts = match per {
-                1 => run::<1>(rest),
-                2 => run::<2>(rest),
-                _ => run::<3>(rest),
+                1 => run::<1>(rest, ALIKE),
+                2 => run::<2>(rest, ALIKE),
+                _ => run::<3>(rest, ALIKE),
             };
             if posts == 0 {
                 break; // The last post's other entries are still on their way.
@@ -256,15 +256,15 @@ impl Region<'_> {
     }
 }
 
-/// Posts of `N` entries each, from the first on, whose heads agree in the bits of a run.
+/// Returns how many posts of `N` entries each, from the first on, have heads that agree in the bits `alike`.
 #[inline(always)]
-fn run<const N: usize>(entries: &[[u64; 2]]) -> usize {
+pub(super) fn run<const N: usize>(entries: &[[u64; 2]], alike: u64) -> usize {
     let posts = entries.as_chunks::<N>().0;
     let Some(first) = posts.first().map(|post| post[0][1]) else { return 0 };
     let differs = |posts: &[[[u64; 2]; N]]| {
-        posts.iter().fold(0, |differ, post| differ | post[0][1] ^ first) & ALIKE != 0
+        posts.iter().fold(0, |differ, post| differ | post[0][1] ^ first) & alike != 0
     };
     // A look at as many as a wave posts: mostly all are one run, but who claims a slot for each post has an owner before the next.
-    let alike = posts.chunks(32).take_while(|posts| !differs(posts)).map(<[_]>::len).sum();
-    alike + posts[alike..].iter().take_while(|post| (post[0][1] ^ first) & ALIKE == 0).count()
+    let same = posts.chunks(32).take_while(|posts| !differs(posts)).map(<[_]>::len).sum();
+    same + posts[same..].iter().take_while(|post| (post[0][1] ^ first) & alike == 0).count()
 }

@@ -27,7 +27,7 @@ use hostcall_seam::{DeviceAddress, Memory, Pinned};
 use hostcall_server::{PostBatch, PostReader, PostReaderStatistics, Waiting};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Sizes of a [`PostQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +58,6 @@ pub struct PostQueueStatistics {
     pub refused_calls: u64,
     /// Words that made no sense and were skipped: memory was overwritten.
     pub garbage: u64,
-}
-
-impl From<PostReaderStatistics> for PostQueueStatistics {
-    fn from(of: PostReaderStatistics) -> Self {
-        let PostReaderStatistics { posts, dropped, refused_calls, garbage } = of;
-        Self { posts, dropped, refused_calls, garbage }
-    }
 }
 
 /// What kernels reach.
@@ -132,8 +125,30 @@ pub struct PostQueue {
     core: Arc<Core>,
     name: Arc<str>,
     state: Arc<State>,
-    /// Who polls has it.
+    /// Who polls has it, also while he gets posts.
     reader: Mutex<PostReader>,
+    /// As of the last poll that ended: who asks waits for no poll.
+    counts: Counts,
+    /// Who renews has it.
+    renewing: Mutex<()>,
+}
+
+/// [`PostQueueStatistics`] that threads share.
+#[derive(Default)]
+struct Counts([AtomicU64; 4]);
+
+impl Counts {
+    fn set(&self, of: PostReaderStatistics) {
+        let PostReaderStatistics { posts, dropped, refused_calls, garbage } = of;
+        for (to, count) in self.0.iter().zip([posts, dropped, refused_calls, garbage]) {
+            to.store(count, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> PostQueueStatistics {
+        let [posts, dropped, refused_calls, garbage] = self.0.each_ref().map(|of| of.load(Ordering::Relaxed));
+        PostQueueStatistics { posts, dropped, refused_calls, garbage }
+    }
 }
 
 impl Device {
@@ -193,7 +208,8 @@ impl Device {
         core.holders.note(Arc::downgrade(&held));
         // The device may have been closed meanwhile.
         core.check_open()?;
-        Ok(PostQueue { core, name: name.into(), state, reader: Mutex::new(PostReader::new(region)) })
+        let (name, reader) = (name.into(), Mutex::new(PostReader::new(region)));
+        Ok(PostQueue { core, name, state, reader, counts: Counts::default(), renewing: Mutex::default() })
     }
 }
 
@@ -219,7 +235,9 @@ impl PostQueue {
     pub fn poll(&self, most: usize, take: impl FnMut(PostBatch<'_>)) -> Result<usize, Error> {
         self.core.check_open()?;
         let mut reader = self.reader()?;
-        Ok(reader.poll(most, |launch| self.state.is_live(launch), take))
+        let taken = reader.poll(most, |launch| self.state.is_live(launch), take);
+        self.counts.set(reader.statistics());
+        Ok(taken)
     }
 
     /// Returns whether waves have announced posts that no poll has taken. Of kernels that have ended it knows all posts: poll while
@@ -255,18 +273,21 @@ impl PostQueue {
     /// When the device was closed or fails.
     pub fn renew(&self) -> Result<(), Error> {
         self.core.check_open()?;
-        // One at a time.
-        let _reader = self.reader.lock();
-        let last = LaunchId::from_bits(self.state.launch.load(Ordering::Acquire));
+        let _renewing = self.renewing.lock();
+        let (state, last) = (&self.state, LaunchId::from_bits(self.state.launch.load(Ordering::Acquire)));
         let next = LaunchId::new(0, last.generation() % LaunchId::LAST_GENERATION + 1);
+        // First, so that no poll drops what is posted as soon as kernels see the new id.
+        state.launch.store(next.to_bits(), Ordering::Release);
         let at = self.address().offset(LAUNCH_AT as u64);
         // Also the flags, since copies are of whole words: they stay the same.
         let word = u64::from(next.to_bits()) | u64::from(MESSAGES) << 32;
         // SAFETY: the block lies there, and kernels access the word atomically.
-        unsafe { self.core.backend.store_words(at, &word.to_le_bytes(), 8) }?;
-        self.state.launch.store(next.to_bits(), Ordering::Release);
-        self.state.is_cancelled.store(false, Ordering::Release);
-        self.state.reach.region.region().resume();
+        if let Err(error) = unsafe { self.core.backend.store_words(at, &word.to_le_bytes(), 8) } {
+            state.launch.store(last.to_bits(), Ordering::Release);
+            return Err(error.into());
+        }
+        state.is_cancelled.store(false, Ordering::Release);
+        state.reach.region.region().resume();
         // A device that is closed meanwhile stays so.
         if self.core.check_open().is_err() {
             self.state.cancel();
@@ -274,9 +295,9 @@ impl PostQueue {
         self.core.check_open()
     }
 
-    /// Returns what became of the posts so far. Waits for a poll that runs.
+    /// Returns what became of the posts until the last poll that ended.
     pub fn statistics(&self) -> PostQueueStatistics {
-        self.reader.lock().statistics().into()
+        self.counts.get()
     }
 
     /// Cancels the queue for good and takes what lies in its rings. Returns the statistics, in which posts that nobody had read are
@@ -287,7 +308,8 @@ impl PostQueue {
         if !self.core.is_forked() {
             reader.drop_all();
         }
-        reader.statistics().into()
+        self.counts.set(reader.statistics());
+        self.counts.get()
     }
 }
 

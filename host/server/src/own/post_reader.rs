@@ -5,9 +5,10 @@
 //! up to 8 × [`LINES_A_POLL`] slots each poll sees all bells. Calls find nobody who answers them, so they are answered with
 //! [`CallError::NoSuchService`]; their doorbells are in the lines that hints and bells make hot.
 //!
-//! A ring by itself would be no simpler. With one queue for all waves, as others have it, each post waits for an atomic addition
-//! on a word that all share: a lane alone posts 1.3 M/s so, and 12 M/s in the ring of a slot that it holds
-//! (docs/measurements.md). Here the order is that of each wave's posts, and none among waves.
+//! A ring of its own would be no simpler, and slower: with one queue for all waves, as others have it, each post waits for an
+//! atomic addition on a word that all share, and posts of a lane alone come one such time after the other. Here a wave that holds a
+//! slot posts with stores alone (`queue_posts_per_s_1_lane` of `hostcall bench` stands beside such a queue). The order is that of
+//! each wave's posts, and there is none among waves.
 
 use super::consumer::HotRings;
 use hostcall_abi::launch::LaunchId;
@@ -141,11 +142,9 @@ impl PostReader {
         mut take: impl FnMut(PostBatch<'_>),
     ) -> usize {
         self.polls += 1;
-        let memory = self.memory.clone();
-        let region = memory.region();
-        let rings = &mut self.rings;
-        let slots = region.layout().home_slots;
-        self.scanner.first_calls(region, |line| {
+        let Self { memory, scanner, rings, .. } = self;
+        let slots = memory.region().layout().home_slots;
+        scanner.first_calls(memory.region(), |line| {
             let first = (line * LINE_WORDS) as u32;
             (first..slots.min(first + LINE_WORDS as u32)).for_each(|ring| rings.heat(ring));
         });
