@@ -15,7 +15,10 @@ from conftest import Kernels
 
 import hostcall
 
-GPU_H = Path(__file__).parents[2] / "c/tests/c/gpu.h"
+
+KERNELS = Path(__file__).with_name("gfx942.hip")
+CLANG = ["--cuda-device-only", "-nogpuinc", "-nogpulib", "-std=c++17", "-O2", "-Wall", "-Werror"]
+CLANG += ["-include", "hostcall_gpu.h", "-I", hostcall.include()]
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +27,19 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if clang is None:
         pytest.skip("there is no clang-22")
     out = tmp_path_factory.mktemp("gfx942") / "kernels.co"
-    command = [clang, "-x", "hip", "--offload-arch=gfx942", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"]
-    command += ["-std=c++17", "-O2", "-Wall", "-Werror", "-include", str(GPU_H), "-I", hostcall.include()]
-    subprocess.run([*command, str(Path(__file__).with_name("gfx942.hip")), "-o", str(out)], check=True)
+    command = [clang, "-x", "hip", "--offload-arch=gfx942", "--no-gpu-bundle-output", *CLANG, str(KERNELS), "-o", str(out)]
+    subprocess.run(command, check=True)
     return out
+
+
+def test_clang_compiles_kernels_for_nvidia_without_cuda(tmp_path: Path) -> None:
+    clang = shutil.which("clang-22")
+    if clang is None:
+        pytest.skip("there is no clang-22")
+    out = tmp_path / "kernels.ptx"
+    command = [clang, "-x", "cuda", "--cuda-gpu-arch=sm_90", "--cuda-feature=+ptx78", *CLANG, "-S", str(KERNELS), "-o", str(out)]
+    subprocess.run(command, check=True)
+    assert all(f".entry {kernel}(" in out.read_text() for kernel in ("chain", "sums", "squares", "squares_at"))
 
 
 def test_kernels_in_hip_call_python(code: Path) -> None:
@@ -137,3 +149,32 @@ def test_an_empty_buffer_is_one() -> None:
         assert np.asarray(device.buffer(0, "u8")).shape == (0,)
         with pytest.raises(ValueError, match="negative"):
             device.buffer(-1)
+
+
+def test_blocks_share_memory_and_know_the_grid(code: Path) -> None:
+    sizes: list[tuple[int, ...]] = []
+    with hostcall.Device("gfx942", timeout=60) as device:
+
+        @device.on_post(number=703)
+        def grid(x: hostcall.u32, y: hostcall.u32, z: hostcall.u32) -> None:
+            sizes.append((x, y, z))
+
+        context, out = device.context("sums"), device.buffer(6, "u8")
+        device.load(code).launch("sums", 6, 128, context, out).wait(timeout=60)
+        context.flush()
+        assert np.asarray(out).tolist() == [sum(range(128 * block, 128 * (block + 1))) for block in range(6)]
+        assert sizes == [(6, 1, 1)]
+
+
+def test_channels_are_arguments_by_value_and_by_address(code: Path) -> None:
+    with hostcall.Device("gfx942", timeout=60) as device:
+        channel = device.channel([("lane", "u8"), ("square", "u8")], pages=64, page_bytes=4096)
+        kernels, context = device.load(code), device.context("channel")
+        for kernel, argument in (("squares", channel), ("squares_at", np.uint64(int(channel.stream(context))))):
+            launch = kernels.launch(kernel, 10, 64, argument)
+            found = np.concatenate([page.array for page in channel.until(launch, timeout=60)])
+            assert launch.is_done()
+            launch.wait()
+            assert sorted(found["lane"].tolist()) == list(range(640))
+            assert (found["square"] == found["lane"] ** 2).all()
+        assert channel.statistics().swept_pages == 0

@@ -18,38 +18,25 @@ if sys.platform != "linux":
 triton: Any = pytest.importorskip("triton")
 
 import triton_kernels as kernels  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
+import hostcall.triton as ht  # noqa: E402
 
 TYPES = {"x": "*fp32", "out": "*fp32", "context": "i64", "n": "i32"}
 
 
-class Compiled:
-    """A kernel of Triton's for gfx942."""
-
-    def __init__(self, folder: Path, kernel: Any, **constants: Any) -> None:
-        signature = {name: TYPES.get(name, "constexpr") for name in kernel.arg_names}
-        source = ASTSource(kernel, signature, constexprs=constants)
-        self.made = triton.compile(source, target=GPUTarget("hip", "gfx942", 64), options={"num_warps": 4})
-        self.path = folder / f"{kernel.__name__}.co"
-        self.path.write_bytes(self.made.asm["hsaco"])
-
-    def run(self, device: hostcall.Device, programs: int, *arguments: Any) -> None:
-        metadata = self.made.metadata
-        # Two more are Triton's own memory, of which these kernels use none.
-        code, nothing = device.load(self.path), np.uint64(0)
-        code.launch(metadata.name, programs, 256, *arguments, nothing, nothing, shared=metadata.shared).wait(timeout=60)
+def compiled(kernel: Any, **constants: Any) -> ht.Compiled:
+    return ht.compile(kernel, {name: kind for name, kind in TYPES.items() if name in kernel.arg_names}, **constants)
 
 
-def test_blocks_call_post_check_and_print(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_blocks_call_post_check_and_print(capfd: pytest.CaptureFixture[str]) -> None:
     with hostcall.Device("gfx942", timeout=60) as device:
         asked, posts = kernels.serve(device)
         context = device.context("triton")
         x, out = (device.buffer(600, "f4") for _ in range(2))
         np.asarray(x)[:] = np.arange(600) / 4
         np.asarray(x)[[5, 300]] = np.nan
-        kernel = Compiled(tmp_path, kernels.everything, BLOCK=256)
-        kernel.run(device, 3, x, out, context, np.int32(600))
+        kernel = compiled(kernels.everything, BLOCK=256)
+        assert kernel.threads == 256
+        kernel.launch(device, 3, x, out, context, np.int32(600)).wait(timeout=60)
         with pytest.raises(KeyError) as raised:
             context.flush()
         notes = "\n".join(getattr(raised.value, "__notes__", []))
@@ -93,9 +80,11 @@ with hostcall.Device("gfx942", timeout=60) as device:
         return process
 
     before = start()
-    kernel = Compiled(tmp_path, kernels.checks_all, BLOCK=256)
+    kernel = compiled(kernels.checks_all, BLOCK=256)
+    path = tmp_path / "checks.co"
+    path.write_bytes(kernel.made.asm["hsaco"])
     for process in (before, start()):
-        out, err = process.communicate(f"{kernel.path} {kernel.made.metadata.name}\n", timeout=120)
+        out, err = process.communicate(f"{path} {kernel.name}\n", timeout=120)
         assert process.returncode == 0, err
         message, file, thread = json.loads(out)
         assert message == "`x is positive` does not hold" and Path(file).name == "triton_kernels.py" and thread == [9, 0, 0]
@@ -116,7 +105,34 @@ with hostcall.Device("gfx942", timeout=60) as device:
         ("no_type", "`result` is a type of Triton's"),
     ],
 )
-def test_what_cannot_be_is_told_where_it_is_compiled(tmp_path: Path, kernel: str, sentence: str) -> None:
+def test_what_cannot_be_is_told_where_it_is_compiled(kernel: str, sentence: str) -> None:
     with pytest.raises(triton.CompilationError) as raised:
-        Compiled(tmp_path, getattr(kernels, kernel), BLOCK=256)
+        compiled(getattr(kernels, kernel), BLOCK=256)
     assert sentence in str(raised.value)
+
+
+def test_a_kernel_is_loaded_once_for_a_device() -> None:
+    kernel = compiled(kernels.checks_all, BLOCK=256)
+    for _ in range(2):
+        with hostcall.Device("gfx942", timeout=60) as device:
+            context, x = device.context("twice"), device.buffer(512, "f4")
+            np.asarray(x)[[5, 300]] = -1
+            for _ in range(2):
+                kernel.launch(device, 2, x, context, np.int32(512)).wait(timeout=60)
+                with pytest.raises(hostcall.KernelPanic, match="x is positive") as raised:
+                    context.flush()
+                assert raised.value.count == 2
+            assert len(kernel._codes) >= 1
+    with pytest.raises(ValueError, match="checks_all takes n, BLOCK: say what type it has"):
+        ht.compile(kernels.checks_all, {"x": "*fp32", "context": "i64"})
+
+
+def test_lines_go_to_the_devices_output() -> None:
+    lines: list[str] = []
+    with hostcall.Device("gfx942", timeout=60, output=lines.append) as device:
+        kernels.serve(device)
+        context, x, out = device.context("lines"), device.buffer(600, "f4"), device.buffer(600, "f4")
+        compiled(kernels.everything, BLOCK=256).launch(device, 3, x, out, context, np.int32(600)).wait(timeout=60)
+        with pytest.raises(KeyError):
+            device.synchronize()
+    assert sorted(lines) == [f"program {program} of 600: {program * 0.5:.2f}" for program in range(3)]

@@ -30,19 +30,24 @@ import json
 import os
 import string
 import struct
+import tempfile
 import threading
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
 import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 from triton.language import core
 
 import hostcall
 
 from ._device import Device, find_texts_by, serve_on_all
+from ._kernels import Launch
 
-__all__ = ["call", "check", "post", "print"]
+__all__ = ["Compiled", "call", "check", "compile", "post", "print"]
 
 _I32, _I64 = core.dtype("int32"), core.dtype("int64")
 _MOST_WORDS = 4
@@ -287,3 +292,56 @@ def print(context, text, *values, mask=None, _semantic=None, _generator=None):
     number = make.cast(make.cast(_number(f"p{kinds}", text, _generator), core.dtype("uint32")), _I64)
     filler = [make.cast(0, _I64)] * (_MOST_PRINTED - len(words))
     make.tell("hostcall_post4", number, *(word for word, _ in words), *filler)
+
+
+class Compiled:
+    """A kernel of Triton's as a code object for an AMD GPU, or for ``gfx942`` in software: what ``compile`` returns."""
+
+    def __init__(self, made: Any, warps: int) -> None:
+        self.made = made
+        """What Triton made: ``made.asm`` has each step of the compilation."""
+        self.name: str = made.metadata.name
+        """The kernel's name in the code object."""
+        self.threads: int = made.metadata.warp_size * warps
+        """Threads of a program."""
+        self.shared: int = made.metadata.shared
+        """Bytes of memory that the threads of a program share."""
+        self._codes: weakref.WeakKeyDictionary[Device, Any] = weakref.WeakKeyDictionary()
+
+    def launch(self, device: Device, grid: int | tuple[int, ...], *arguments: Any) -> Launch:
+        """Launches so many programs with the kernel's arguments, in their order and without constants.
+
+        A pointer is a ``hostcall.Buffer``, the context a ``hostcall.Context``, and other values say by their types how many bytes
+        they have: ``numpy.int32(n)``. Nobody can check whether they are those that the kernel takes.
+        """
+        code = self._codes.get(device)
+        if code is None:
+            # The file is read at once.
+            with tempfile.NamedTemporaryFile(suffix=".co") as file:
+                file.write(self.made.asm["hsaco"])
+                file.flush()
+                code = self._codes[device] = device.load(file.name)
+        # The last two are memory of Triton's own.
+        nothing = (0).to_bytes(8, "little")
+        return code.launch(self.name, grid, self.threads, *arguments, nothing, nothing, shared=self.shared)
+
+
+def compile(kernel: Any, types: dict[str, str], *, arch: str = "gfx942", warps: int = 4, **constants: Any) -> Compiled:
+    """Compiles a kernel of Triton's for an AMD GPU, by Triton's own compiler and without a GPU: ``gfx942`` runs in software too.
+
+    ``types`` has those of the arguments that are no constants, as Triton writes them: ``"*fp32"``, ``"i32"``, and ``"i64"`` for a
+    context. Raises ``ValueError`` where an argument is neither there nor a constant, and what Triton raises.
+
+    ::
+
+        device = hostcall.Device("gfx942")
+        scale = ht.compile(scale, {"x": "*fp32", "context": "i64", "n": "i32"}, BLOCK=128)
+        scale.launch(device, 5, device.buffer(600, "f4"), device.context("scale"), numpy.int32(600)).wait(timeout=60)
+    """
+    missing = [name for name in kernel.arg_names if name not in types and name not in constants]
+    if missing:
+        raise ValueError(f"{kernel.__name__} takes {', '.join(missing)}: say what type it has, or give it as a constant")
+    signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
+    source = ASTSource(kernel, signature, constexprs=constants)
+    lanes = 64 if arch.startswith("gfx9") else 32
+    return Compiled(triton.compile(source, target=GPUTarget("hip", arch, lanes), options={"num_warps": warps}), warps)
