@@ -2318,15 +2318,29 @@ HOSTCALL_FUNCTION void hostcall_add_all_(struct hostcall_arguments *arguments, F
     hostcall_add_all_(arguments, others...);
 }
 
+/* Compilers that can compare a format with the values' types, or read it at least, do so (-Wformat). */
+#if defined(__clang__) && !defined(__NVCC__)
+#define HOSTCALL_FORMAT_ __attribute__((format(printf, 2, 3)))
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wgcc-compat"
+#elif defined(__GNUC__) && !defined(__CUDACC__)
+#define HOSTCALL_FORMAT_ __attribute__((format(printf, 2, 0)))
+#else
+#define HOSTCALL_FORMAT_
+#endif
+
 /* printf of C++: prints a line to the host's standard output, formatted there, and waits until it was taken. Lanes that print
  * print one after the other. */
 template <class... Arguments>
-HOSTCALL_FUNCTION uint64_t hostcall_printf(uint64_t context, const char *format, Arguments... values) {
+HOSTCALL_FORMAT_ HOSTCALL_FUNCTION uint64_t hostcall_printf(uint64_t context, const char *format, Arguments... values) {
     struct hostcall_arguments arguments;
     arguments.count = 0;
     hostcall_add_all_(&arguments, values...);
     return hostcall_print(context, 1, format, &arguments);
 }
+#if defined(__clang__) && !defined(__NVCC__)
+#pragma clang diagnostic pop
+#endif
 
 /* Posts a value of 8 to 128 bytes, in words of 8, to a post queue: hostcall_post_message of its bytes. */
 template <class Value> HOSTCALL_FUNCTION int hostcall_post(uint64_t queue, uint64_t tag, const Value &value) {

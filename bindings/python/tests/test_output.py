@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import shutil
+import subprocess
 import threading
 import time
 import warnings
@@ -32,6 +34,18 @@ def test_prints_go_to_a_logger(kernels: Kernels, caplog: pytest.LogCaptureFixtur
     expected = [("kernels", logging.INFO, f"lane {lane} is here") for lane in (0, 1, 2, 0)]
     assert caplog.record_tuples == expected
     assert capfd.readouterr().out == ""
+
+
+def test_formats_are_compared_with_values(tmp_path: Path) -> None:
+    clang = shutil.which("clang++-22") or shutil.which("clang-22")
+    if clang is None:
+        pytest.skip("there is no clang-22")
+    source = tmp_path / "prints.cpp"
+    command = [clang, "-std=c++17", "-Wall", "-Werror", "-fsyntax-only", "-I", hostcall.include(), str(source)]
+    for arguments, is_good in [('"%u of %s\\n", 3u, "a"', True), ('"%s\\n", 5', False), ('"%d %d\\n", 5', False)]:
+        source.write_text(f'#include "hostcall_device.h"\nvoid f(uint64_t context) {{ hostcall_printf(context, {arguments}); }}\n')
+        compiled = subprocess.run(command, capture_output=True, text=True)
+        assert (compiled.returncode == 0) is is_good and ("-Wformat" in compiled.stderr) is not is_good, compiled.stderr
 
 
 def test_prints_go_to_functions_and_files(kernels: Kernels, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,19 @@ extern "C" __global__ void chain(uint64_t context, uint64_t method, uint32_t rou
     if (lane == 0)
         hostcall_printf(context, "lane %u of %s\n", (uint32_t)lane, "chain");
 }
+struct record {
+    uint64_t lane, square;
+};
+extern "C" __global__ void squares(const hostcall_raw_stream *at, uint32_t rounds) {
+    const hostcall_raw_stream out = *at;
+    hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
+    const uint64_t lane = blockIdx.x * blockDim.x + threadIdx.x, lanes = gridDim.x * blockDim.x;
+    for (uint64_t round = 0; round < rounds; round++) {
+        const record one = {round * lanes + lane, (round * lanes + lane) * (round * lanes + lane)};
+        hostcall_raw_record(&out, &writer, &one, sizeof one);
+    }
+    hostcall_raw_close(&out, &writer);
+}
 """
 
 
@@ -309,3 +322,70 @@ def test_calls_of_many_streams_and_threads(device: hostcall.Device) -> None:
     for thread in threads:
         thread.join()
     assert not failed
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_records_of_a_running_kernel_of_cupys_are_arrays(device: hostcall.Device, staged: bool) -> None:
+    context = device.context("records")
+    # A page of 64 KiB for each of its waves, and more.
+    channel = device.channel([("lane", "u8"), ("square", "u8")], pages=2048, staged=staged)
+    squares = hostcall.cupy.module(SOURCE).get_function("squares")
+    blocks, rounds = 264, 2000
+    seen_while_it_ran = 0
+    for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)):
+        with stream:
+            squares((blocks,), (128,), (np.uint64(int(channel.stream(context))), np.uint32(rounds)))
+        finished = stream.record()
+        found = np.zeros(blocks * 128 * rounds, bool)
+        for page in channel.until(context.fence(stream), timeout=60):
+            seen_while_it_ran += len(page) if not finished.done else 0
+            records = page.array
+            assert (records["square"] == records["lane"] ** 2).all() and page.dropped_before == 0
+            found[records["lane"]] = True
+        assert found.all()
+    counted = channel.statistics()
+    assert counted.bytes == 2 * 16 * len(found) and counted.dropped_records == counted.malformed_words == counted.swept_pages == 0
+    print(f"{seen_while_it_ran} of {2 * len(found)} records were read while a kernel ran")
+
+
+def test_records_of_a_replayed_graph_are_arrows_columns(device: hostcall.Device) -> None:
+    pyarrow: Any = pytest.importorskip("pyarrow")
+    context, channel = device.context("replays"), device.channel([("lane", "u8"), ("square", "u8")], pages=1024, page_bytes=4096)
+    squares = hostcall.cupy.module(SOURCE).get_function("squares")
+    arguments = (np.uint64(int(channel.stream(context))), np.uint32(3))
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        squares((4,), (128,), arguments)
+        stream.begin_capture()
+        squares((4,), (128,), arguments)
+        graph = stream.end_capture()
+        for _ in range(5):
+            graph.launch(stream)
+    table = pyarrow.table(channel.until(context.fence(stream), timeout=60))
+    lanes = table["lane"].to_numpy()
+    assert sorted(lanes) == sorted(list(range(4 * 128 * 3)) * 6) and (table["square"].to_numpy() == lanes**2).all()
+
+
+def test_prints_of_kernels_go_to_a_function() -> None:
+    lines: list[str] = []
+    with hostcall.Device.from_torch(timeout=20, output=lines.append) as device:
+        context = device.context("prints")
+        device.service(number=700)(_next)
+        device.on_post(number=702, batch={"lane": hostcall.u64})(lambda posts: None)
+        launch(context, 700, 1, 1)
+        context.flush(stream=cupy.cuda.get_current_stream())
+        device.synchronize()
+    assert lines == ["lane 0 of chain"]
+
+
+def _next(x: hostcall.u64) -> hostcall.u64:
+    return x + 1
+
+
+def test_lost_calls_are_told_where_one_waits(device: hostcall.Device) -> None:
+    context = device.context("lost")
+    device.on_post(number=702, batch={"lane": hostcall.u64})(lambda posts: None)
+    launch(context, 799, 1, 64)
+    with pytest.warns(hostcall.LostCalls, match="64 calls of `lost` to 799 found no service of this number"):
+        with pytest.raises(hostcall.KernelPanic):
+            context.flush(stream=cupy.cuda.get_current_stream())
