@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -72,8 +71,8 @@ class ChannelStatistics:
 class Page:
     """A page of a channel, or the part of one that was written, lent to who reads it: no wave writes to it meanwhile.
 
-    ``page.array`` is its records, in place: NumPy's array is read-only, and keeps the page. ``numpy.asarray(page)`` and
-    ``memoryview(page.view)`` are the same memory; from Python 3.12 on so is ``memoryview(page)``. The page goes back to the kernels
+    ``page.array`` is its records, in place: NumPy's array is read-only, and keeps the page. ``numpy.asarray(page)`` is the same, and
+    ``page.view`` its bytes, which whatever takes a buffer takes. The page goes back to the kernels
     when the last of them and the page itself are gone. ``pyarrow.table(page)`` and others copy its records into columns.
     """
 
@@ -110,11 +109,6 @@ class Page:
         # What a view keeps keeps the page.
         setattr(memory, "page", self)
         return memoryview(memory).cast("B").toreadonly()
-
-    if sys.version_info >= (3, 12):
-
-        def __buffer__(self, flags: int, /) -> memoryview:
-            return self.view
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
