@@ -1167,7 +1167,7 @@ hostcall_status hostcall_post_queue_poll(const hostcall_post_queue *queue,
                                          size_t *count,
                                          hostcall_error **error);
 
-// Returns whether waves have announced messages that no poll has taken: of kernels that have ended, all of theirs. It looks at
+// Returns whether messages lie there, or were announced, that no poll has taken: of kernels that have ended, all of theirs. It looks at
 // every wave's bell, which takes longer than a poll. False for NULL, and while another thread polls.
 bool hostcall_post_queue_has_posts(const hostcall_post_queue *queue);
 

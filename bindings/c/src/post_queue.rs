@@ -105,7 +105,7 @@ functions! {
         }
     }
 
-    /// Returns whether waves have announced messages that no poll has taken: of kernels that have ended, all of theirs. It looks at
+    /// Returns whether messages lie there, or were announced, that no poll has taken: of kernels that have ended, all of theirs. It looks at
     /// every wave's bell, which takes longer than a poll. False for NULL, and while another thread polls.
     ask hostcall_post_queue_has_posts(queue: &hostcall_post_queue) -> bool { queue.0.has_posts().unwrap_or(false) }
 

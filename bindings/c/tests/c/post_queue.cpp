@@ -16,7 +16,7 @@ struct kernel {
 };
 #define KERNEL_OF(name) {#name, name}
 static const kernel ORDERED = KERNEL_OF(ordered), CLAIMED = KERNEL_OF(claimed), VALUES = KERNEL_OF(values), UNTIL_REFUSED = KERNEL_OF(until_refused),
-                    WAITS = KERNEL_OF(waits), MISUSED = KERNEL_OF(misused), NO_QUEUE = KERNEL_OF(no_queue);
+                    TURNS = KERNEL_OF(turns), WAITS = KERNEL_OF(waits), MISUSED = KERNEL_OF(misused), NO_QUEUE = KERNEL_OF(no_queue);
 
 static hostcall_device *device;
 static hostcall_rocm_code *code;
@@ -123,6 +123,12 @@ static void count(void *state, const hostcall_post_batch *batch) {
             all.sixteens++;
         }
     }
+}
+
+/* Messages of `turns`, which wait for an answer. Memory of the GPU in software, and of threads, is the host's. */
+static void answer(void *, const hostcall_post_batch *batch) {
+    for (size_t i = 0; i < batch->count; i++)
+        __atomic_store_n((uint64_t *)(uintptr_t)batch->words[2 * i], batch->words[2 * i + 1], __ATOMIC_RELEASE);
 }
 
 static void nothing(void *, const hostcall_post_batch *) {}
@@ -235,6 +241,17 @@ int main(int argc, char **argv) {
         EXPECT(poll_all(queue, run, 100, true, count, &all) == 4 * 64 * 300);
         found_nothing(VALUES, run);
     }
+
+    /* Turns, in which the kernel waits for what comes of each message. */
+    if (argv[1][0] != 'c' || argv[1][1] != 'u')
+        for (uint32_t lanes : {1u, 40u}) {
+            running run(TURNS, at, lanes, 64, 200);
+            uint64_t posts = 0;
+            while (!run.is_over || hostcall_post_queue_has_posts(queue))
+                posts += poll(queue, SIZE_MAX, answer, NULL);
+            EXPECT(posts == 200 * lanes);
+            found_nothing(TURNS, run);
+        }
 
     /* Calls, and what is no message. */
     {

@@ -112,6 +112,24 @@ KERNEL void waits(uint64_t queue, uint64_t *out, uint32_t lanes, uint32_t) {
     out[lane] = (uint64_t)hostcall_wait_word(queue, (uint64_t)(uintptr_t)&out[lane], 1) << 32 | 1;
 }
 
+/* Each lane waits after each message until the host has stored its number, at the lane's place of `out`. */
+KERNEL void turns(uint64_t queue, uint64_t *out, uint32_t lanes, uint32_t rounds) {
+    const uint32_t lane = LANE_OF_ALL;
+    struct hostcall_scope scope = HOSTCALL_SCOPE;
+    uint64_t wrong = 0;
+    if (lane >= lanes)
+        return;
+    hostcall_signal_word((uint64_t)(uintptr_t)&out[lane], 0);
+    hostcall_scope_begin(&scope, queue);
+    for (uint64_t round = 1; round <= rounds; round++) {
+        const uint64_t words[2] = {(uint64_t)(uintptr_t)&out[lane], round};
+        wrong += !hostcall_scope_post_message(&scope, 1, words, 2);
+        wrong += !hostcall_wait_word(queue, words[0], round);
+    }
+    hostcall_scope_end(&scope);
+    hostcall_signal_word((uint64_t)(uintptr_t)&out[lane], wrong);
+}
+
 /* What is no post: calls, of which some come after posts; more words than a message has; no queue. */
 KERNEL void misused(uint64_t queue, uint64_t *out, uint32_t lanes, uint32_t rounds) {
     const uint32_t lane = LANE_OF_ALL;

@@ -4,7 +4,7 @@ use super::posts::{PostBuffer, run};
 use super::scanner::{PostMirror, Scanner};
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::region::Region;
-use hostcall_abi::word::{LAP, MAX_MESSAGE_WORDS, MAX_POST_WORDS, MessageHead, Owner, PostHead};
+use hostcall_abi::word::{LAP, MAX_MESSAGE_WORDS, MAX_POST_WORDS, MessageHead, Owner, PostHead, lap_of};
 
 /// Bits of a post's head in which the posts of a run agree: service, number of words and extra bits.
 pub(super) const ALIKE: u64 = 0xffff << 38 | 15 << 54 | 0xffff_ffff;
@@ -149,6 +149,14 @@ impl Drop for Progress<'_> {
 }
 
 impl Scanner {
+    /// Returns whether an entry lies ready in a home slot's ring, of which whoever wrote it may not have told.
+    #[inline]
+    pub fn has_entry(&mut self, region: Region<'_>, slot: u32) -> bool {
+        let (ring, position) = (region.layout().ring_entries.of(slot), self.posts_mut(slot).taken as u32);
+        let word = region.word(region.sizes().ring(slot) + 2 * (position & (ring - 1)));
+        lap_of(word.load(Ordering::Relaxed)) == (position & ring == 0)
+    }
+
     /// Takes the posts that lie ready in a home slot's ring, `most` at most and about
     /// [`ENTRIES_A_VISIT`](super::ENTRIES_A_VISIT) entries, in order and in runs. What the wave wrote before a post, and fenced, is
     /// there when `take` gets it. The scanner's slots are all of the channel's.

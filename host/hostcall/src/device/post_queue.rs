@@ -240,7 +240,7 @@ impl PostQueue {
         Ok(taken)
     }
 
-    /// Returns whether waves have announced posts that no poll has taken. Of kernels that have ended it knows all posts: poll while
+    /// Returns whether posts lie there, or were announced, that no poll has taken. Of kernels that have ended it knows all posts: poll while
     /// there are some. It looks at every wave's bell, which takes longer than a poll.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! A consumer without a thread: whoever owns it polls, on a thread of his own, and gets the posts themselves.
 //!
 //! The channel is its alone, with home slots only. No service is looked up and no handler runs: a poll looks at the hints of first
-//! posts, at some lines of post bells in turn and at the rings that are hot, as a [consumer](super::consumer) does in a pass. Of
-//! up to 8 × [`LINES_A_POLL`] slots each poll sees all bells. Calls find nobody who answers them, so they are answered with
+//! posts, at some lines of post bells and some rings in turn and at the rings that are hot, much as a [consumer](super::consumer)
+//! does in a pass. Of up to 8 × [`LINES_A_POLL`] slots each poll sees all bells. Calls find nobody who answers them, so they are answered with
 //! [`CallError::NoSuchService`]; their doorbells are in the lines that hints and bells make hot.
 //!
 //! A ring of its own would be no simpler, and slower: with one queue for all waves, as others have it, each post waits for an
@@ -22,6 +22,10 @@ use std::time::Instant;
 
 /// Lines of post bells that a poll looks at in turn: some 3 ns each where nothing was rung.
 const LINES_A_POLL: usize = 16;
+
+/// Rings that are not hot at which a poll looks in turn. A wave that was held up on its way from the clock to its post has not told
+/// of it, and may wait for what comes of it: so no ring is left for good. Of 256 slots each is looked at every 64 polls.
+const RINGS_A_POLL: u32 = 4;
 
 /// Polls with hot rings between two looks at the clock.
 const CLOCK_POLLS: u64 = 16;
@@ -106,7 +110,9 @@ pub struct PostReader {
     rings: HotRings,
     /// The line of post bells whose turn is next.
     line: usize,
-    /// The ring at which the next poll begins, if one ended early.
+    /// The ring whose turn is next.
+    ring: u32,
+    /// The hot ring at which the next poll begins, if one ended early.
     first: usize,
     polls: u64,
     statistics: PostReaderStatistics,
@@ -126,6 +132,7 @@ impl PostReader {
             words: vec![0; 2 * ENTRIES_A_VISIT].into_boxed_slice(),
             rings: HotRings::new(slots as usize),
             line: 0,
+            ring: 0,
             first: 0,
             polls: 0,
             statistics: PostReaderStatistics::default(),
@@ -148,6 +155,12 @@ impl PostReader {
             let first = (line * LINE_WORDS) as u32;
             (first..slots.min(first + LINE_WORDS as u32)).for_each(|ring| rings.heat(ring));
         });
+        for _ in 0..RINGS_A_POLL.min(slots) {
+            if scanner.has_entry(memory.region(), self.ring) {
+                rings.heat(self.ring);
+            }
+            self.ring = if self.ring + 1 < slots { self.ring + 1 } else { 0 };
+        }
         for _ in 0..LINES_A_POLL.min(self.scanner.lines()) {
             self.look_at_line(self.line);
             self.line = if self.line + 1 < self.scanner.lines() { self.line + 1 } else { 0 };
@@ -252,12 +265,13 @@ impl PostReader {
         }
     }
 
-    /// Looks at all post bells. Returns whether waves have announced posts that were not taken: of waves that have given back their
-    /// slots, all that they posted.
+    /// Looks at all post bells and rings. Returns whether posts lie there that were not taken, or waves have announced some: of waves
+    /// that have given back their slots, all that they posted.
     pub fn expects_posts(&mut self) -> bool {
         (0..self.scanner.lines()).for_each(|line| self.look_at_line(line));
         let slots = self.scanner.slots();
-        slots.into_iter().any(|slot| self.scanner.expects_posts(slot))
+        let Self { memory, scanner, .. } = self;
+        slots.into_iter().any(|slot| scanner.expects_posts(slot) || scanner.has_entry(memory.region(), slot))
     }
 
     /// Takes what lies in all rings, and returns how many posts these were: nobody gets them.
