@@ -25,9 +25,9 @@
 //! | a counter wraps (GSan#11338) | `posts_arrive_in_order` and `nothing_is_lost_uncounted` of `core/channel`, `generations_begin_again` of `host/server` |
 //! | the host never sees what a device wrote (nccl#2255) | any case, on hardware; opening a device does not try it |
 //! | a graph of 200 kernels has stale arguments (hip#3887); a mapped file is read wrong on coherent machines (cuvs#2301) | `graphs::changed`; `system::maps`, never run on such a machine |
-//! | threads lose their affinity, queues for 64 ranks do not fit (uccl#1030, #922) | nothing |
+//! | threads lose their affinity, queues for 64 ranks do not fit (uccl#1030, #922) | `threads_run_where_the_process_may` of `host/hostcall`; for 64 ranks nothing |
 //! | a fatal end exits with 0 (vllm#48966) | `run.rs` and `ending.rs` of `tools/cli`, `test_run.py` of `bindings/python` |
-//! | other releases of compilers do not link the bitcode (modular#5461, numba-cuda#194) | `triton_links_the_library` and `kernels_in_hip_call_from_a_context` of `bindings/c`; for debuggers nothing |
+//! | other releases of compilers do not link the bitcode (modular#5461, numba-cuda#194) | `triton_links_the_library`, `kernels_in_hip_call_from_a_context` and `debug_and_release_code_links_the_library` of `bindings/c` |
 //! | a process that is killed with calls in flight wedges the GPU (llama-swap#927) | nothing: no AMD GPU has run this |
 //! | costs are measured with long kernels (parca-agent#3213) | figures `launches` and `traces` of `tools/bench` |
 //! | results are right only while somebody prints or traces (KernelAbstractions#547) | the setting `traced` of `tests/cases.rs` |

@@ -2,7 +2,7 @@
 //! compilers.
 
 use crate::common::{self, run, source};
-use crate::{CUDA, FLAGS, HIP, OPENCL, hip_kernels, kernels, nvptx64, temporary};
+use crate::{CUDA, FLAGS, HIP, OPENCL, hip_kernels, hip_kernels_as, kernels, nvptx64, temporary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -95,6 +95,28 @@ fn the_library_is_made_for_nvidia() {
     for file in ["hostcall_nvptx64.bc", "hostcall_sm_90.ltoir"] {
         assert!(LIBRARY.join(file).exists(), "{file}");
     }
+}
+
+/// Symbols and lanes survive in code that is made to be debugged, and in compilers that are as old as the bitcode's or newer.
+#[test]
+fn debug_and_release_code_links_the_library() {
+    let bitcode = |of: &str| LIBRARY.join(format!("hostcall_{of}.bc")).display().to_string();
+    for compiler in ["clang-19", "clang-22"] {
+        for (level, name) in [(&["-O0", "-g"][..], "debug"), (&["-O2", "-g"], "both"), (&["-O3"], "release")]
+        {
+            let made = temporary(&format!("library-{compiler}-{name}.ptx"));
+            let mut command = Command::new(compiler);
+            command.args(CUDA).args(level).args(["-std=c++17", "-nogpulib", "-Wno-linker-warnings"]);
+            command.args(["-include", "gpu.h", "-I"]).arg(source("tests/c"));
+            command.args(["-Xclang", "-mlink-builtin-bitcode", "-Xclang", &bitcode("nvptx64")]);
+            run(command.arg(source("tests/c/library.hip")).arg("-o").arg(&made));
+            nvptx64::assemble(&made);
+        }
+    }
+    let debug = ["-O0", "-g", "-Xclang", "-mlink-builtin-bitcode", "-Xclang", &bitcode("amdgcn")];
+    let code = hip_kernels(&HIP, KERNELS, "contexts-2.co");
+    let linked = hip_kernels_as(&[&HIP[..], &debug].concat(), "tests/c/library.hip", "linked-debug.co");
+    assert_eq!(run(Command::new(&*HOST).arg("gfx942").arg(code).arg(linked)), "passed\n");
 }
 
 /// Triton's own compiler reads the bitcode and links it into kernels, which takes few registers more.
