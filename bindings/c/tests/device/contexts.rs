@@ -2,7 +2,7 @@
 //! compilers.
 
 use crate::common::{self, run, source};
-use crate::{CUDA, FLAGS, HIP, OPENCL, hip_kernels, hip_kernels_as, kernels, nvptx64, temporary};
+use crate::{CUDA, FLAGS, HIP, OPENCL, hip_kernels, kernels, nvptx64, temporary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -115,7 +115,7 @@ fn debug_and_release_code_links_the_library() {
     }
     let debug = ["-O0", "-g", "-Xclang", "-mlink-builtin-bitcode", "-Xclang", &bitcode("amdgcn")];
     let code = hip_kernels(&HIP, KERNELS, "contexts-2.co");
-    let linked = hip_kernels_as(&[&HIP[..], &debug].concat(), "tests/c/library.hip", "linked-debug.co");
+    let linked = hip_kernels(&[&HIP[..], &debug].concat(), "tests/c/library.hip", "linked-debug.co");
     assert_eq!(run(Command::new(&*HOST).arg("gfx942").arg(code).arg(linked)), "passed\n");
 }
 

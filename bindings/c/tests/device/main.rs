@@ -59,16 +59,6 @@ fn hip_kernels(compiler: &[&str], file: &str, name: &str) -> PathBuf {
     kernels(&[compiler, &language].concat(), file, name)
 }
 
-/// Kernels in HIP or CUDA C++, by a compiler whose level of optimisation is among its flags.
-fn hip_kernels_as(compiler: &[&str], file: &str, name: &str) -> PathBuf {
-    let (folder, made) = (source("tests/c"), temporary(name));
-    let mut command = Command::new("clang-22");
-    command.args(compiler).args(FLAGS).args(["-std=c++17", "-nogpulib", "-include", "gpu.h", "-I"]);
-    command.arg(folder).arg("-I").arg(source("include")).arg(source(file));
-    run(command.arg("-o").arg(&made));
-    made
-}
-
 /// A source as a code object for the GPU in software, or as PTX.
 fn kernels(compiler: &[&str], file: &str, name: &str) -> PathBuf {
     let made = temporary(name);
