@@ -86,6 +86,7 @@
 //! load, raw, launch      loading images; raw channels; launching kernels
 //! closures, untyped      closures as arguments; launches without types
 //! context, fence         what kernels get that others launch; how far their streams have come
+//! post_queue             posts of such kernels for a thread of the user's
 //! llvm, rocm             programs of LLVM's libc; code objects of other compilers
 //! services, forked       services that come and go; children of `fork`
 //! builder                opening a device
