@@ -90,6 +90,9 @@ def rates(device: hostcall.Device) -> None:
         ("calls", 701, "calls in batches", [(1, 32), (132, 32), (132, 256), (528, 256)]),
         ("posts", 703, "posts in batches", [(1, 32), (132, 32), (132, 256)]),
     ]:
+        # The first launch loads the code.
+        code.get_function(kernel)((1,), (1,), (np.uint64(int(context)), np.uint64(method), np.uint32(1)))
+        cupy.cuda.get_current_stream().synchronize()
         for blocks, threads in grids:
             rounds, took = 4, 0.0
             while took < 0.5:
