@@ -86,9 +86,10 @@ fn cpu() {
     check("cpu", programs(), |_, _| Vec::new());
 }
 
+/// These use all of the device crate; `costs` reads the benchmarks' kernels.
 #[test]
 fn sm_70() {
-    nvidia("sm_70", programs());
+    nvidia("sm_70", some_programs(&["conformance", "wc"]));
 }
 
 #[test]
