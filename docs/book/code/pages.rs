@@ -16,10 +16,10 @@ fn book() -> PathBuf {
 
 /// A page's name and text.
 fn pages() -> Vec<(String, String)> {
-    let files = fs::read_dir(book()).unwrap().map(|file| file.unwrap());
-    let pages =
-        files.map(|file| (file.file_name().into_string().unwrap(), fs::read_to_string(file.path()).unwrap()));
-    let mut pages: Vec<_> = pages.filter(|(name, _)| name.ends_with(".md")).collect();
+    let names = fs::read_dir(book()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let pages = names.filter(|name| name.ends_with(".md"));
+    let mut pages: Vec<_> =
+        pages.map(|name| (name.clone(), fs::read_to_string(book().join(name)).unwrap())).collect();
     pages.sort();
     pages
 }
