@@ -116,10 +116,11 @@ impl RawChannel {
                 drop(parts);
                 page
             });
-            py.check_signals()?;
+            // A page that is there is nobody else's: signals come after it.
             if let Some(page) = page {
                 return Ok(Some(RawPage(DropsFree::new(page))));
             }
+            py.check_signals()?;
             if is_poll || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
             }

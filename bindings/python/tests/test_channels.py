@@ -148,6 +148,26 @@ def test_channels_are_read_by_coroutines(device: hostcall.Device, channel: hostc
     kernel.join()
 
 
+def test_a_wait_that_is_cancelled_loses_no_page(device: hostcall.Device, channel: hostcall.Channel, kernels: Kernels) -> None:
+    context = device.context("cancelled")
+    kernel = threading.Thread(target=records, args=(kernels, channel, context, 5_000))
+
+    async def read() -> list[np.ndarray[Any, Any]]:
+        found: list[np.ndarray[Any, Any]] = []
+        pages = channel.until(lambda: not kernel.is_alive())
+        kernel.start()
+        while True:
+            try:
+                found.append((await asyncio.wait_for(pages.__anext__(), 0.0005)).array.copy())
+            except asyncio.TimeoutError:
+                pass
+            except StopAsyncIteration:
+                return found
+
+    check(np.concatenate(asyncio.run(read())), 5_000)
+    kernel.join()
+
+
 def test_a_wait_for_pages_has_a_limit(channel: hostcall.Channel) -> None:
     assert channel.next(timeout=0) is None and channel.next(timeout=0.05) is None
     with pytest.raises(TimeoutError, match="have not ended"):
@@ -199,6 +219,7 @@ def test_what_is_no_channel_is_refused(device: hostcall.Device) -> None:
         ({"policy": "newest"}, ValueError, "there is no policy `newest`"),
         ({"dtype": "u4"}, TypeError, "a record has a multiple of 8 bytes, and uint32 has 4"),
         ({"dtype": object}, TypeError, "Python's objects"),
+        ({"dtype": {"names": ["a", "b"], "formats": ["u8", "u8"], "offsets": [0, 4]}}, TypeError, "overlap"),
         ({"dtype": ("u8", 17), "page_bytes": 128}, ValueError, "no room for a record of 136"),
     ]:
         with pytest.raises(error, match=sentence):

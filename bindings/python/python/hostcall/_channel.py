@@ -32,7 +32,9 @@ _kept_streams: list[_hostcall.RawBuffer] = []
 
 def _columns(dtype: np.dtype[Any]) -> list[tuple[str, str, int, int]]:
     """Returns name, Arrow's format, offset and size of the fields of a record."""
-    fields: Any = dtype.fields or {"value": (dtype, 0)}
+    known: Any = dtype.fields
+    # Without titles, which are among the fields a second time.
+    fields = {name: known[name] for name in dtype.names} if dtype.names else {"value": (dtype, 0)}
     columns = []
     for name, (kind, offset, *_) in fields.items():
         letters = kind.str[1:]
@@ -147,6 +149,7 @@ class Pages:
             raise ValueError("a timeout is a number of seconds above 0, or None for no limit")
         self._channel, self._is_over = channel, is_over
         self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._turns: asyncio.Future[tuple[Page | None, bool]] | None = None
 
     def __iter__(self) -> Pages:
         return self
@@ -174,8 +177,17 @@ class Pages:
     async def __anext__(self) -> Page:
         loop = asyncio.get_running_loop()
         while True:
-            # On a thread of the loop's, which has others' work meanwhile.
-            page, is_over = await loop.run_in_executor(None, self._turn)
+            # On a thread of the loop's, which has others' work meanwhile. Who is cancelled leaves the turn to whoever comes next.
+            if self._turns is None:
+                self._turns = loop.run_in_executor(None, self._turn)
+            try:
+                page, is_over = await asyncio.shield(self._turns)
+            except asyncio.CancelledError:
+                raise
+            except BaseException:
+                self._turns = None
+                raise
+            self._turns = None
             if page is not None:
                 return page
             if is_over:
@@ -318,6 +330,10 @@ def channel_of(device: Device, dtype: Any, pages: int, page_bytes: int, policy: 
         import numpy as np
 
         kind = np.dtype(dtype)
+        try:
+            kind.descr
+        except ValueError:
+            raise TypeError(f"fields that overlap or are out of order have no array: {kind}") from None
         if kind.hasobject:
             raise TypeError("kernels cannot write Python's objects: take a dtype of numbers")
         if kind.itemsize == 0 or kind.itemsize % 8:

@@ -54,6 +54,14 @@ pub(super) fn keep(memory: Kept) {
     KEPT.lock().push(memory);
 }
 
+/// The same for what may be kept already.
+fn keep_once(memory: Kept) {
+    let mut kept = KEPT.lock();
+    if !kept.iter().any(|known| std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&memory))) {
+        kept.push(memory);
+    }
+}
+
 /// Keeps other threads from what kernels may still reach, while a child is made by `fork`.
 pub(super) fn hold_kept() -> MutexGuard<'static, Vec<Kept>> {
     KEPT.lock()
@@ -139,7 +147,9 @@ fn begin(device: &Inner, name: &Arc<str>) -> Result<LaunchId, Error> {
     let limit = LAUNCHES as usize;
     let begun = device.server.begin_context(record);
     let launch = begun.map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
+    // What came for the last launch with this id as that ended.
     device.builtins.checks().take(launch);
+    device.server.take_unserved(launch);
     Ok(launch)
 }
 
@@ -239,7 +249,7 @@ impl Context {
         self.core.check_open()?;
         let (core, memory, params) = channel.foreign();
         self.core.check_own(&core, "the raw channel")?;
-        KEPT.lock().push(memory);
+        keep_once(memory);
         // Under the lock: it is no launch's that has ended.
         let launch = self.launch.lock();
         channel.note_context(*launch);
