@@ -66,7 +66,7 @@ const FILES: [(&str, &str, &[&str]); 5] = [
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(foreign_kernels)");
-    println!("cargo::rerun-if-changed={INCLUDE}/hostcall_device.h");
+    println!("cargo::rerun-if-changed={INCLUDE}");
     for source in [KERNELS, TURNS, LANGUAGE] {
         println!("cargo::rerun-if-changed={source}");
     }

@@ -32,8 +32,8 @@
  * or drops. It also drops where it would wait and nobody reads any more, or the launch was cancelled, or its stream was stopped
  * before it. Records that are dropped are counted, for all such lanes of a channel together, and functions return 0.
  *
- * Compilers. Clang for NVIDIA's and AMD's GPUs (CUDA C++, HIP, C; for AMD's OpenCL C 2.0, with -ffreestanding), nvcc, and C99 or C++11 compilers with GCC's atomic
- * functions for the host, where each thread is a wave of one lane.
+ * Compilers. Clang for NVIDIA's and AMD's GPUs (CUDA C++, HIP, C; for AMD's also OpenCL C 2.0, with -ffreestanding), nvcc, and
+ * C99 or C++11 compilers with GCC's atomic functions for the host, where each thread is a wave of one lane.
  */
 #ifndef HOSTCALL_DEVICE_H
 #define HOSTCALL_DEVICE_H
@@ -2344,7 +2344,8 @@ HOSTCALL_FORMAT_ HOSTCALL_FUNCTION uint64_t hostcall_printf(uint64_t context, co
 
 /* Posts a value of 8 to 128 bytes, in words of 8, to a post queue: hostcall_post_message of its bytes. */
 template <class Value> HOSTCALL_FUNCTION int hostcall_post(uint64_t queue, uint64_t tag, const Value &value) {
-    static_assert(sizeof(Value) % 8 == 0 && sizeof(Value) <= 8 * HOSTCALL_MOST_MESSAGE_WORDS, "a message has 8 to 128 bytes, in words of 8");
+    static_assert(sizeof(Value) % 8 == 0 && sizeof(Value) <= 8 * HOSTCALL_MOST_MESSAGE_WORDS,
+                  "a message has 8 to 128 bytes, in words of 8");
     uint64_t words[sizeof(Value) / 8];
     hostcall_copy_(words, &value, sizeof value);
     return hostcall_post_message(queue, tag, words, sizeof(Value) / 8);
@@ -2352,7 +2353,8 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_post(uint64_t queue, uint6
 
 /* The same through a slot that is held. */
 template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall_scope *scope, uint64_t tag, const Value &value) {
-    static_assert(sizeof(Value) % 8 == 0 && sizeof(Value) <= 8 * HOSTCALL_MOST_MESSAGE_WORDS, "a message has 8 to 128 bytes, in words of 8");
+    static_assert(sizeof(Value) % 8 == 0 && sizeof(Value) <= 8 * HOSTCALL_MOST_MESSAGE_WORDS,
+                  "a message has 8 to 128 bytes, in words of 8");
     uint64_t words[sizeof(Value) / 8];
     hostcall_copy_(words, &value, sizeof value);
     return hostcall_scope_post_message(scope, tag, words, sizeof(Value) / 8);

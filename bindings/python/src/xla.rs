@@ -19,6 +19,8 @@ use std::sync::{Arc, OnceLock, Weak};
 const MOST_WORDS: usize = 4;
 /// Threads of a block of the kernel, as `kernels/rows.c` has it.
 const BLOCK: u64 = 128;
+/// A check: the last of what rows may be, as `kernels/rows.c` has it.
+const CHECK: u32 = 2;
 /// Threads that go through rows on the host: lanes whose calls wait at the same time.
 const MOST_THREADS: u64 = 16;
 /// Bit of a value's form: its sign goes into the bits above.
@@ -296,6 +298,9 @@ impl Rows {
         match results[..] {
             [out] => (rows.out, rows.out_bytes) = (out.data, out.form()? & 0xff),
             _ => return refused("a call has one result"),
+        }
+        if rows.what > CHECK {
+            return refused("it is no call, post or check");
         }
         Ok(rows)
     }

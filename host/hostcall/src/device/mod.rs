@@ -57,13 +57,13 @@ pub use grid::Grid;
 pub use hostcall_abi::launch::LaunchId;
 pub use hostcall_cuda::prepare_environment;
 pub use hostcall_seam as seam;
-pub use hostcall_server::PostBatch;
+pub use hostcall_server::{PostBatch, PostQueueStatistics};
 pub use hostcall_softdev::{Config as SoftwareDeviceConfig, Faults, Shielded, software_backend};
 pub use images::{EmbeddedImage, Image, LoadedKernel, TypedKernel};
 pub use inner::{Device, WeakDevice};
 pub use launch::LaunchKernel;
 pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun};
-pub use post_queue::{PostQueue, PostQueueSizes, PostQueueStatistics};
+pub use post_queue::{PostQueue, PostQueueSizes};
 pub use rocm::{CodeObject, CodeObjectKernel, KernelArgument};
 pub use seam::{
     BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceInfo, DeviceKind, KernelLimits,

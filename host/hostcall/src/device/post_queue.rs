@@ -24,7 +24,7 @@ use hostcall_abi::layout::{HOME_SLOT_BYTES, HomeSlotWords, Layout, Sizes};
 use hostcall_channel::SharedMemory;
 use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceAddress, Memory, Pinned};
-use hostcall_server::{PostBatch, PostReader, PostReaderStatistics, Waiting};
+use hostcall_server::{PostBatch, PostQueueStatistics, PostReader, Waiting};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -44,20 +44,6 @@ impl Default for PostQueueSizes {
     fn default() -> Self {
         Self { waves: 256, ring_entries: 2048 }
     }
-}
-
-/// What became of the posts to a [`PostQueue`], since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PostQueueStatistics {
-    /// Posts that polls handed over.
-    pub posts: u64,
-    /// Posts of before a cancellation or a renewal, which polls dropped; and those that nobody had read when the queue was
-    /// [closed](PostQueue::close).
-    pub dropped: u64,
-    /// Calls, for which a queue is the wrong place: they were answered with `NoSuchService`.
-    pub refused_calls: u64,
-    /// Words that made no sense and were skipped: memory was overwritten.
-    pub garbage: u64,
 }
 
 /// What kernels reach.
@@ -138,8 +124,8 @@ pub struct PostQueue {
 struct Counts([AtomicU64; 4]);
 
 impl Counts {
-    fn set(&self, of: PostReaderStatistics) {
-        let PostReaderStatistics { posts, dropped, refused_calls, garbage } = of;
+    fn set(&self, of: PostQueueStatistics) {
+        let PostQueueStatistics { posts, dropped, refused_calls, garbage } = of;
         for (to, count) in self.0.iter().zip([posts, dropped, refused_calls, garbage]) {
             to.store(count, Ordering::Relaxed);
         }
@@ -240,8 +226,8 @@ impl PostQueue {
         Ok(taken)
     }
 
-    /// Returns whether posts lie there, or were announced, that no poll has taken. Of kernels that have ended it knows all posts: poll while
-    /// there are some. It looks at every wave's bell, which takes longer than a poll.
+    /// Returns whether posts lie there, or were announced, that no poll has taken. Of kernels that have ended it knows all posts:
+    /// poll while there are some. It looks at every wave's bell, which takes longer than a poll.
     ///
     /// # Errors
     /// When another thread polls now.

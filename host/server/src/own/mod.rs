@@ -72,7 +72,7 @@ pub use builder::{ByHand, ServerBuilder, ServerError};
 pub use control::{ReadyPosts, Server, Statistics};
 pub use deferred::{DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, OpenCalls};
 pub use launches::{CancelReason, LaunchRecord, Launches, TooManyLaunches};
-pub use post_reader::{PostBatch, PostReader, PostReaderStatistics};
+pub use post_reader::{PostBatch, PostQueueStatistics, PostReader};
 pub use registration::Registration;
 pub use registry::{Handler, RegisterError, static_name};
 pub use shared::Completion;

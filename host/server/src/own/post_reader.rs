@@ -2,8 +2,8 @@
 //!
 //! The channel is its alone, with home slots only. No service is looked up and no handler runs: a poll looks at the hints of first
 //! posts, at some lines of post bells and some rings in turn and at the rings that are hot, much as a [consumer](super::consumer)
-//! does in a pass. Of up to 8 × [`LINES_A_POLL`] slots each poll sees all bells. Calls find nobody who answers them, so they are answered with
-//! [`CallError::NoSuchService`]; their doorbells are in the lines that hints and bells make hot.
+//! does in a pass. Of up to 8 × [`LINES_A_POLL`] slots each poll sees all bells. Calls find nobody who answers them, so they are
+//! answered with [`CallError::NoSuchService`]; their doorbells are in the lines that hints and bells make hot.
 //!
 //! A ring of its own would be no simpler, and slower: with one queue for all waves, as others have it, each post waits for an
 //! atomic addition on a word that all share, and posts of a lane alone come one such time after the other. Here a wave that holds a
@@ -87,16 +87,16 @@ impl<'b> PostBatch<'b> {
     }
 }
 
-/// What a reader has found since it was made.
+/// What became of the posts to a channel since its reader was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PostReaderStatistics {
+pub struct PostQueueStatistics {
     /// Posts that were handed over.
     pub posts: u64,
-    /// Posts that were dropped, since their launch was not live.
+    /// Posts that were dropped: of before a cancellation or a renewal, and those that nobody had read when the queue was closed.
     pub dropped: u64,
-    /// Calls, which were answered with [`CallError::NoSuchService`].
+    /// Calls, for which it is the wrong place: they were answered with [`CallError::NoSuchService`].
     pub refused_calls: u64,
-    /// Words of the device that made no sense and were skipped.
+    /// Words of the device that made no sense and were skipped: memory was overwritten.
     pub garbage: u64,
 }
 
@@ -115,7 +115,7 @@ pub struct PostReader {
     /// The hot ring at which the next poll begins, if one ended early.
     first: usize,
     polls: u64,
-    statistics: PostReaderStatistics,
+    statistics: PostQueueStatistics,
 }
 
 impl PostReader {
@@ -135,7 +135,7 @@ impl PostReader {
             ring: 0,
             first: 0,
             polls: 0,
-            statistics: PostReaderStatistics::default(),
+            statistics: PostQueueStatistics::default(),
         }
     }
 
@@ -274,8 +274,8 @@ impl PostReader {
         slots.into_iter().any(|slot| scanner.expects_posts(slot) || scanner.has_entry(memory.region(), slot))
     }
 
-    /// Takes what lies in all rings, and returns how many posts these were: nobody gets them.
-    pub fn drop_all(&mut self) -> u64 {
+    /// Takes what lies in all rings and drops it, as the statistics say.
+    pub fn drop_all(&mut self) {
         let mut posts = 0;
         for ring in self.scanner.slots() {
             loop {
@@ -288,11 +288,10 @@ impl PostReader {
         }
         self.statistics.posts -= posts;
         self.statistics.dropped += posts;
-        posts
     }
 
     /// Returns what was found so far.
-    pub fn statistics(&self) -> PostReaderStatistics {
+    pub fn statistics(&self) -> PostQueueStatistics {
         self.statistics
     }
 }
