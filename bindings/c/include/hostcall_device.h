@@ -2361,4 +2361,660 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
 }
 #endif
 
+/*
+ * Trace points. What a kernel says to a trace of the device (`DeviceBuilder::trace` in Rust, `hostcall_options_trace` in C, a tracer
+ * with a file), in the same file as the points of Rust's kernels: `hostcall trace` shows and exports it.
+ *
+ *     __global__ void relax(uint64_t context, float *cells, unsigned steps) {
+ *         hostcall_span(context, "relax");                           // C++: until the end of the block
+ *         for (unsigned step = 0; step < steps; step++) {
+ *             hostcall_span_begin(context, sweep, "sweep");          // C too
+ *             float change = work(cells);
+ *             hostcall_span_end(context, sweep);
+ *             hostcall_counter(context, "change", change);
+ *             if (change < 1e-6f) {
+ *                 hostcall_event(context, "settled after {} steps", step);
+ *                 break;
+ *             }
+ *         }
+ *     }
+ *
+ * Names are literals. An event's is a format of Rust's: `{}` for each of its values, of which it has five at most, `{:x}`,
+ * `{:.3}`. Values are numbers of any type, or addresses in C++; of __half and the like give a float.
+ *
+ * The lanes that come to a point together write one record, with the values of the first of them, in a page of the host's that
+ * waves at one place of the GPU have open one after the other. A span begins for all of them, and ends where the first one ends it.
+ * No lane waits for the trace: what finds no free page is dropped and counted. The first use of each point asks the host for a
+ * number, and now and then, each tenth of a second or so, a wave asks for the host's time. The host sees a record when its page is
+ * full, with the first one that its place writes in each 131 us, with `Context::flush` (hostcall_context_flush), and at the trace's
+ * end.
+ *
+ * Where nobody traces the device, values are not computed, and a point is a look at a word of the context, which compilers take
+ * once for many points. A context of 0, and a host that is older than trace points, are not traced. OpenCL C has none of it.
+ */
+#if !defined(__OPENCL_C_VERSION__)
+
+/* Layouts, made from those of core/abi. Bytes of the context, and of the points that it leads to. */
+#define HOSTCALL_CONTEXT_POINTS_BYTE 64u
+#define HOSTCALL_POINTS_VERSION 1u
+#define HOSTCALL_POINTS_SHIFT 8u
+#define HOSTCALL_POINTS_STATES_BYTE 72u
+#define HOSTCALL_POINTS_PLACES_BYTE 80u
+#define HOSTCALL_POINTS_EPOCH_BYTE 84u
+#define HOSTCALL_POINTS_SAMPLED_BYTE 88u
+#define HOSTCALL_POINTS_HERE_BYTE 96u
+#define HOSTCALL_PLACE_BYTES 16u
+#define HOSTCALL_PLACE_TICKET_BYTE 8u
+#define HOSTCALL_PLACE_HELD UINT64_C(0xffffffffffffffff)
+#define HOSTCALL_SAMPLE_LOG2 26u
+#define HOSTCALL_METHOD_TRACE_NOW UINT64_C(0x1554a0078)
+#define HOSTCALL_METHOD_CLOCK_PAIR UINT64_C(0xd2e3d0079)
+#define HOSTCALL_METHOD_REGISTER_POINT UINT64_C(0x870a5007a)
+#define HOSTCALL_METHOD_TEXT 14u
+
+/* Of a place. */
+#define HOSTCALL_PLACE_UNIT_LOG2_ 4u
+/* Of the longest record. */
+#define HOSTCALL_POINT_BYTES_ 64u
+/* Looks at a place that another wave has, after which a record is dropped: whoever has it may have been killed. */
+#define HOSTCALL_PLACE_LOOKS_ 1024u
+
+/* Units of the device's clock in which it is noted when a wave began to tell the host of a point, as a power of two of ns; for how
+ * many of them others wait for it, and after how many one of them does it: that wave may have been killed. */
+#define HOSTCALL_TOLD_LOG2_ 27u
+#define HOSTCALL_TOLD_WAIT_ 2
+#define HOSTCALL_TOLD_AGAIN_ 16
+
+/* What a point says. */
+#define HOSTCALL_POINT_BEGIN_ 1u
+#define HOSTCALL_POINT_END_ 2u
+#define HOSTCALL_POINT_COUNTER_ 3u
+#define HOSTCALL_POINT_EVENT_ 4u
+
+/* A loop that is taken seldom, and whose body is long. */
+#if defined(__clang__)
+#define HOSTCALL_NO_UNROLL_ _Pragma("clang loop unroll(disable)")
+#elif defined(__CUDACC__)
+#define HOSTCALL_NO_UNROLL_ _Pragma("unroll 1")
+#else
+#define HOSTCALL_NO_UNROLL_
+#endif
+
+/* A trace point in the source: a static variable. */
+struct hostcall_point {
+    const char *text;
+    const char *file;
+    uint64_t tags;  /* Types of its values. */
+    uint64_t known; /* Its number for the device with the epoch in the upper half; 0 for none yet. */
+    uint64_t told;  /* When a wave began to tell that device's host of it. */
+    uint32_t line;
+    uint32_t kind;
+};
+
+/* The number of a point that the host has no number for. */
+#define HOSTCALL_POINT_REFUSED_ UINT32_C(0xffffffff)
+
+/* Whether trace points of kernels with the context write. */
+HOSTCALL_FUNCTION int hostcall_is_traced(uint64_t context) {
+#if defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    /* It is the same while a kernel runs, and does no harm where it stands before the condition that it was written behind. */
+    uint32_t flags;
+    HOSTCALL_ASM_("{\n\t.reg .pred hostcall_is_there;\n\tsetp.ne.b64 hostcall_is_there, %1, 0;\n\tmov.b32 %0, 0;\n\t"
+                  "@hostcall_is_there ld.global.nc.b32 %0, [%1 + %2];\n\t}"
+                  : "=r"(flags)
+                  : "l"(context), "n"(HOSTCALL_CONTEXT_FLAGS_BYTE));
+    return (flags >> HOSTCALL_POINTS_SHIFT & 0xff) == HOSTCALL_POINTS_VERSION;
+#elif defined(__AMDGCN__)
+    typedef const __attribute__((address_space(4))) uint32_t constant_word;
+    return context != 0 &&
+           (*(constant_word *)(context + HOSTCALL_CONTEXT_FLAGS_BYTE) >> HOSTCALL_POINTS_SHIFT & 0xff) == HOSTCALL_POINTS_VERSION;
+#else
+    return context != 0 &&
+           (hostcall_load32_(context + HOSTCALL_CONTEXT_FLAGS_BYTE) >> HOSTCALL_POINTS_SHIFT & 0xff) == HOSTCALL_POINTS_VERSION;
+#endif
+}
+
+/* Who writes a record, and when. */
+struct hostcall_writer_ {
+    uint64_t now_ns;
+    uint32_t workgroup;
+    uint32_t wave;
+    uint32_t place;
+};
+
+HOSTCALL_FUNCTION struct hostcall_writer_ hostcall_writer_of_(uint64_t points) {
+    struct hostcall_writer_ writer;
+#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    struct hostcall_raw_writer none = HOSTCALL_RAW_WRITER;
+    (void)points;
+    writer.now_ns = hostcall_clock_ns_();
+    writer.workgroup = hostcall_workgroup_(&none);
+    writer.wave = hostcall_wave_(&none);
+    writer.place = hostcall_place_();
+#else
+    /* The host knows its threads, in whatever compiler's code they are. */
+    const uint64_t here = hostcall_load_(points + HOSTCALL_POINTS_HERE_BYTE);
+    writer.workgroup = 0;
+    writer.now_ns = here != 0 ? ((uint64_t(*)(uint32_t *))(uintptr_t)here)(&writer.workgroup) : hostcall_clock_ns_();
+    writer.wave = 0;
+    writer.place = writer.workgroup;
+#endif
+    return writer;
+}
+
+/* Bytes of a name or file that are told: up to 256, whole characters. */
+HOSTCALL_FUNCTION uint32_t hostcall_told_(const char *text) {
+    uint32_t length = hostcall_length_(text, 256);
+    if (length == 256)
+        while (length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
+            length--;
+    return length;
+}
+
+/* Claims a slot for the calling lane alone, for what is done seldom. Returns whether it has one. */
+HOSTCALL_FUNCTION int hostcall_claim_alone_(struct hostcall_scope *scope, uint64_t context) {
+#if defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    /* It lies in memory: a kernel's registers are those of the call that takes most, whether it is ever made or not. */
+    HOSTCALL_ASM_ volatile("" : : "l"(scope) : "memory");
+#endif
+    return hostcall_claim_(scope, context, UINT64_C(1) << hostcall_lane_(), 0) == HOSTCALL_CALL_OK;
+}
+
+HOSTCALL_FUNCTION void hostcall_release_alone_(struct hostcall_scope *scope) {
+    if (!(scope->state & HOSTCALL_STATE_LOST_))
+        hostcall_release_slot_(scope);
+}
+
+/* The points that a context leads to, or 0 where it leads to none that this header knows. */
+HOSTCALL_FUNCTION uint64_t hostcall_points_of_(uint64_t context) {
+    const uint64_t version = hostcall_fixed64_(context);
+    if ((uint32_t)version != HOSTCALL_CONTEXT_MAGIC || (uint16_t)(version >> 32) != HOSTCALL_CONTEXT_MAJOR)
+        return 0;
+    return hostcall_fixed64_(context + HOSTCALL_CONTEXT_POINTS_BYTE);
+}
+
+/* The number of a point for these points, 0 if it was not asked for yet. */
+HOSTCALL_FUNCTION uint32_t hostcall_point_number_(uint64_t points, const struct hostcall_point *point) {
+    const uint64_t known = hostcall_load_((uint64_t)(uintptr_t)&point->known);
+    return (uint32_t)(known >> 32) == hostcall_fixed_(points + HOSTCALL_POINTS_EPOCH_BYTE) ? (uint32_t)known : 0;
+}
+
+/* Whether nobody has compared the clocks in this tick or in the one before. */
+HOSTCALL_FUNCTION int hostcall_are_clocks_old_(uint64_t tick, uint64_t sampled) {
+    return tick - sampled > 1;
+}
+
+/* Compares the device's clock with the host's, if no other wave does. */
+HOSTCALL_FUNCTION void hostcall_compare_clocks_(uint64_t context, uint64_t points, uint64_t sampled, uint64_t tick) {
+    uint64_t words[3];
+    struct hostcall_scope scope;
+    if (hostcall_cas_(points + HOSTCALL_POINTS_SAMPLED_BYTE, sampled, tick) != sampled || !hostcall_claim_alone_(&scope, context))
+        return;
+    words[0] = hostcall_writer_of_(points).now_ns;
+    if (hostcall_exchange_of_(&scope, 1, HOSTCALL_METHOD_TRACE_NOW, 0, words, 0, &words[1], 1, 0) == HOSTCALL_CALL_OK) {
+        words[2] = hostcall_writer_of_(points).now_ns;
+        (void)hostcall_put_posts_(&scope, 1, HOSTCALL_METHOD_CLOCK_PAIR, words, 3);
+    }
+    hostcall_release_alone_(&scope);
+    hostcall_wake_(scope.context, scope.region);
+}
+
+/* Posts name and file of a point in pieces, and asks the host for its number, which is stored there. Returns how the call ended. */
+HOSTCALL_FUNCTION uint64_t hostcall_register_point_(uint64_t context, uint64_t points, struct hostcall_point *point) {
+    const uint32_t of_text = hostcall_told_(point->text), bytes = 8 + of_text + hostcall_told_(point->file);
+    uint64_t words[6], status = HOSTCALL_CALL_CANCELLED;
+    struct hostcall_scope scope;
+    if (!hostcall_claim_alone_(&scope, context))
+        return status;
+    HOSTCALL_NO_UNROLL_
+    for (uint32_t done = 0; done < bytes; done += HOSTCALL_PIECE_BYTES_) {
+        const uint32_t count = bytes - done < HOSTCALL_PIECE_BYTES_ ? bytes - done : HOSTCALL_PIECE_BYTES_;
+        const uint64_t is_last = done + count == bytes ? HOSTCALL_LAST_PIECE_ : 0, piece = done / HOSTCALL_PIECE_BYTES_;
+        for (uint32_t word = 0; word < HOSTCALL_PIECE_WORDS_; word++)
+            words[word] = 0;
+        HOSTCALL_NO_UNROLL_
+        for (uint32_t i = 0; i < count; i++) {
+            /* Eight bytes of the slot's address come first: nobody else has it meanwhile. */
+            const uint32_t at = done + i - 8;
+            const uint64_t letter = done + i < 8 ? scope.home >> 8 * (done + i) & 0xff
+                                                 : (unsigned char)(at < of_text ? point->text[at] : point->file[at - of_text]);
+            words[i / 8] |= letter << 8 * (i % 8);
+        }
+        if (!hostcall_put_posts_(&scope, 1, HOSTCALL_METHOD(HOSTCALL_METHOD_TEXT, is_last | count << 16 | piece), words,
+                                 HOSTCALL_PIECE_WORDS_))
+            break;
+    }
+    words[0] = scope.home, words[1] = point->kind, words[2] = point->tags, words[3] = point->line;
+    words[4] = hostcall_writer_of_(points).now_ns, words[5] = of_text;
+    status = hostcall_exchange_of_(&scope, 1, HOSTCALL_METHOD_REGISTER_POINT, 0, words, 6, words, 1, 0) & 0xff;
+    hostcall_release_alone_(&scope);
+    hostcall_wake_(scope.context, scope.region);
+    /* What the host refuses it refuses again. */
+    if (status == HOSTCALL_CALL_TOO_LARGE || status == HOSTCALL_CALL_MALFORMED)
+        status = HOSTCALL_CALL_OK, words[0] = HOSTCALL_POINT_REFUSED_;
+    if (status == HOSTCALL_CALL_OK)
+        hostcall_store_((uint64_t)(uintptr_t)&point->known,
+                        (uint64_t)hostcall_fixed_(points + HOSTCALL_POINTS_EPOCH_BYTE) << 32 | (uint32_t)words[0]);
+    return status;
+}
+
+/* Takes the place of a wave, whose address it stores. Returns its word, or HOSTCALL_PLACE_HELD where another wave keeps it. */
+HOSTCALL_FUNCTION uint64_t hostcall_take_place_(uint64_t points, uint32_t of_wave, uint64_t *place) {
+    const uint32_t places = hostcall_fixed_(points + HOSTCALL_POINTS_PLACES_BYTE);
+    uint32_t looks = 0;
+    uint64_t state;
+    if (of_wave >= places)
+        of_wave = (uint32_t)((uint64_t)(of_wave * UINT32_C(0x9E3779B9)) * places >> 32);
+    /* A wave always comes to the same place, so that its records come in their order. */
+    *place = hostcall_fixed64_(points + HOSTCALL_POINTS_STATES_BYTE) + HOSTCALL_PLACE_BYTES * (uint64_t)of_wave;
+    while ((state = hostcall_exchange_(*place, HOSTCALL_PLACE_HELD)) == HOSTCALL_PLACE_HELD && ++looks < HOSTCALL_PLACE_LOOKS_)
+        hostcall_pause_();
+    return state;
+}
+
+/* Whether a place with this word has room for so many bytes in its page. */
+HOSTCALL_FUNCTION int hostcall_has_room_(const struct hostcall_raw_stream *stream, uint64_t state, uint32_t bytes) {
+    const uint32_t from = (uint32_t)(state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_;
+    return ((uint32_t)state & 0xffff) != 0 && from + bytes <= UINT32_C(1) << stream->page_bytes_log2;
+}
+
+/* Opens another page at a wave's place if the one there has no room. Returns whether there is one, else the record is counted as
+ * dropped. */
+HOSTCALL_FUNCTION int hostcall_open_page_(uint64_t points, uint32_t of_wave) {
+    const struct hostcall_raw_stream *stream = (const struct hostcall_raw_stream *)(uintptr_t)points;
+    struct hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
+    uint64_t place, state = hostcall_take_place_(points, of_wave, &place);
+    /* It is tried again, and dropped there. */
+    if (state == HOSTCALL_PLACE_HELD)
+        return 1;
+    /* What the place's last holder has stored beside its word. */
+    hostcall_acquire_();
+    if (!hostcall_has_room_(stream, state, HOSTCALL_POINT_BYTES_)) {
+        writer.page = (uint32_t)state & 0xffff;
+        writer.place = hostcall_load_(place + HOSTCALL_PLACE_TICKET_BYTE) << HOSTCALL_RAW_TICKET_SHIFT |
+                       ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_);
+        writer.looks_left_out = (uint32_t)(state >> 48) & 0xff;
+        (void)hostcall_raw_take_(stream, &writer, HOSTCALL_POINT_BYTES_, 1);
+        hostcall_store_(place + HOSTCALL_PLACE_TICKET_BYTE, writer.place >> HOSTCALL_RAW_TICKET_SHIFT);
+        state = writer.page | (state & UINT64_C(0xffff00000000)) | (uint64_t)writer.looks_left_out << 48;
+        hostcall_release_();
+    }
+    hostcall_and_(place, state);
+    return (state & 0xffff) != 0;
+}
+
+/*
+ * Does what a point needs now and then before its record is written: clocks that were compared, a number, and a page. Returns whether
+ * to try again; else the record is counted as dropped. No other function is called, since nested calls take the registers of all.
+ */
+HOSTCALL_LONG_FUNCTION int hostcall_prepare_point_(uint64_t context, struct hostcall_point *point) {
+    const uint64_t points = hostcall_points_of_(context), told_at = (uint64_t)(uintptr_t)&point->told;
+    if (points == 0 || hostcall_rank_(hostcall_lanes_()) != 0)
+        return points != 0;
+    const struct hostcall_writer_ writer = hostcall_writer_of_(points);
+    const uint64_t now_ns = writer.now_ns, tick = now_ns >> HOSTCALL_SAMPLE_LOG2;
+    const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
+    if (hostcall_are_clocks_old_(tick, sampled)) {
+        hostcall_compare_clocks_(context, points, sampled, tick);
+    } else if (hostcall_point_number_(points, point) == 0) {
+        const uint64_t told = hostcall_load_(told_at);
+        const uint32_t epoch = hostcall_fixed_(points + HOSTCALL_POINTS_EPOCH_BYTE), now = (uint32_t)(now_ns >> HOSTCALL_TOLD_LOG2_);
+        const int32_t since = (uint32_t)(told >> 32) == epoch ? (int32_t)(now - (uint32_t)told) : HOSTCALL_TOLD_AGAIN_;
+        /* One wave tells the host, and the others wait for it. */
+        int is_lost = since >= HOSTCALL_TOLD_WAIT_ && since < HOSTCALL_TOLD_AGAIN_;
+        if (since < HOSTCALL_TOLD_WAIT_) {
+            hostcall_pause_();
+        } else if (since >= HOSTCALL_TOLD_AGAIN_ && hostcall_cas_(told_at, told, (uint64_t)epoch << 32 | now) == told) {
+            is_lost = hostcall_register_point_(context, points, point) != HOSTCALL_CALL_OK;
+            /* Somebody may answer later. */
+            if (is_lost)
+                hostcall_store_(told_at, 0);
+        }
+        if (is_lost) {
+            hostcall_add_(((const struct hostcall_raw_stream *)(uintptr_t)points)->dropped, 1);
+            return 0;
+        }
+    } else {
+        return hostcall_open_page_(points, writer.place);
+    }
+    return 1;
+}
+
+/* What writing a record gives, if not the time: nothing was written, or something has to be prepared first. */
+#define HOSTCALL_NOT_WRITTEN_ UINT64_C(0)
+#define HOSTCALL_UNPREPARED_ UINT64_C(1)
+
+/* Writes a record of the calling lane, with up to five values. Returns the time, or HOSTCALL_NOT_WRITTEN_, or HOSTCALL_UNPREPARED_. */
+HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct hostcall_point *point, uint32_t kind,
+                                               uint32_t lanes, const uint64_t *values, const uint32_t count) {
+    const uint64_t points = hostcall_points_of_(context);
+    if (points == 0)
+        return HOSTCALL_NOT_WRITTEN_;
+    const struct hostcall_raw_stream *stream = (const struct hostcall_raw_stream *)(uintptr_t)points;
+    const struct hostcall_writer_ writer = hostcall_writer_of_(points);
+    const uint32_t number = hostcall_point_number_(points, point);
+    const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
+    if ((number == 0) | hostcall_are_clocks_old_(writer.now_ns >> HOSTCALL_SAMPLE_LOG2, sampled))
+        return HOSTCALL_UNPREPARED_;
+    uint64_t place, state = HOSTCALL_PLACE_HELD;
+    if (number != HOSTCALL_POINT_REFUSED_)
+        state = hostcall_take_place_(points, writer.place, &place);
+    if (state == HOSTCALL_PLACE_HELD) {
+        hostcall_add_(stream->dropped, 1);
+        return HOSTCALL_NOT_WRITTEN_;
+    }
+    const uint32_t bytes = 16 + 16 * (1 + count / 2), page = (uint32_t)state & 0xffff;
+    if (!hostcall_has_room_(stream, state, bytes)) {
+        hostcall_and_(place, state);
+        return HOSTCALL_UNPREPARED_;
+    }
+    const uint64_t at = stream->data + ((uint64_t)(page - 1) << stream->page_bytes_log2) +
+                        ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_);
+    const uint64_t head = number | kind << 24 | count << 27 | (uint64_t)lanes << 32 | (uint64_t)(hostcall_lane_() & 63) << 40 |
+                          (uint64_t)(writer.wave & 1023) << 46 | UINT64_C(1) << 63;
+    const uint64_t owner = hostcall_load32_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE) | (uint64_t)writer.workgroup << 32;
+    hostcall_store_pair_(at, writer.now_ns, head);
+    hostcall_store_pair_(at + 16, owner, count > 0 ? values[0] : 0);
+    HOSTCALL_UNROLL_
+    for (uint32_t i = 1; i < count; i += 2)
+        hostcall_store_pair_(at + 16 + 8 * (uint64_t)(i + 1), values[i], i + 1 < count ? values[i + 1] : 0);
+    state += (uint64_t)(bytes >> HOSTCALL_PLACE_UNIT_LOG2_) << 16;
+    /* What was written is the host's to see when the place's word says so, and comes before what the next holder tells of. */
+    hostcall_release_();
+#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    const uint64_t period = (writer.now_ns >> HOSTCALL_RAW_PERIOD_LOG2) & 0xffff;
+    const int is_due = period != (state >> 32 & 0xffff);
+    state = (state & ~UINT64_C(0xffff00000000)) | period << 32;
+#else
+    const int is_due = 1;
+#endif
+    if (is_due) {
+        hostcall_acquire_();
+        hostcall_store_(hostcall_raw_commit_at_(stream, page - 1),
+                        hostcall_load_(place + HOSTCALL_PLACE_TICKET_BYTE) << HOSTCALL_RAW_TICKET_SHIFT |
+                            ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_));
+    }
+    hostcall_and_(place, state);
+    return writer.now_ns;
+}
+
+/* How many lanes come here together. */
+HOSTCALL_FUNCTION uint32_t hostcall_lanes_here_(void) {
+    return hostcall_ones_(hostcall_lanes_());
+}
+
+/*
+ * Writes a record of so many lanes that came to a point together, with the first one's values. That lane gets what
+ * hostcall_put_point_ does, and comes again alone if it has to.
+ */
+HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, const struct hostcall_point *point, uint32_t lanes, uint32_t kind,
+                                                    const uint64_t *values, const uint32_t count) {
+    if (hostcall_rank_(hostcall_lanes_()) != 0)
+        return HOSTCALL_NOT_WRITTEN_;
+    return hostcall_put_point_(context, point, kind, lanes, values, count);
+}
+
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_put_begin_(uint64_t context, const struct hostcall_point *point, uint32_t lanes) {
+    return hostcall_point_of_lanes_(context, point, lanes, HOSTCALL_POINT_BEGIN_, 0, 0);
+}
+
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_put_end_(uint64_t context, const struct hostcall_point *point, uint64_t began_ns) {
+    uint64_t result = HOSTCALL_NOT_WRITTEN_;
+    /* Lanes that began apart may come here together. Each has a span of its own. */
+    for (uint64_t left = hostcall_lanes_(); left != 0; left &= left - 1)
+        if ((left & (0 - left)) >> hostcall_lane_() & 1)
+            result = hostcall_put_point_(context, point, HOSTCALL_POINT_END_, 1, &began_ns, 1);
+    return result;
+}
+
+/* A counter, or an event with up to five values. */
+#define HOSTCALL_PUT_VALUES_(name, kind, count, parameters, ...)                                                              \
+    HOSTCALL_LONG_FUNCTION uint64_t name(uint64_t context, const struct hostcall_point *point, uint32_t lanes parameters) {  \
+        const uint64_t values[] = {__VA_ARGS__};                                                                              \
+        return hostcall_point_of_lanes_(context, point, lanes, kind, values, count);                                   \
+    }
+#define HOSTCALL_VALUES_0_
+#define HOSTCALL_VALUES_1_ , uint64_t a
+#define HOSTCALL_VALUES_2_ , uint64_t a, uint64_t b
+#define HOSTCALL_VALUES_3_ , uint64_t a, uint64_t b, uint64_t c
+#define HOSTCALL_VALUES_4_ , uint64_t a, uint64_t b, uint64_t c, uint64_t d
+#define HOSTCALL_VALUES_5_ , uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e
+HOSTCALL_PUT_VALUES_(hostcall_put_counter_, HOSTCALL_POINT_COUNTER_, 1, HOSTCALL_VALUES_1_, a)
+HOSTCALL_PUT_VALUES_(hostcall_put_event_0_, HOSTCALL_POINT_EVENT_, 0, HOSTCALL_VALUES_0_, 0)
+HOSTCALL_PUT_VALUES_(hostcall_put_event_1_, HOSTCALL_POINT_EVENT_, 1, HOSTCALL_VALUES_1_, a)
+HOSTCALL_PUT_VALUES_(hostcall_put_event_2_, HOSTCALL_POINT_EVENT_, 2, HOSTCALL_VALUES_2_, a, b)
+HOSTCALL_PUT_VALUES_(hostcall_put_event_3_, HOSTCALL_POINT_EVENT_, 3, HOSTCALL_VALUES_3_, a, b, c)
+HOSTCALL_PUT_VALUES_(hostcall_put_event_4_, HOSTCALL_POINT_EVENT_, 4, HOSTCALL_VALUES_4_, a, b, c, d)
+HOSTCALL_PUT_VALUES_(hostcall_put_event_5_, HOSTCALL_POINT_EVENT_, 5, HOSTCALL_VALUES_5_, a, b, c, d, e)
+#undef HOSTCALL_PUT_VALUES_
+
+/* What the macros do where the context is traced. */
+HOSTCALL_FUNCTION uint64_t hostcall_begin_(uint64_t context, struct hostcall_point *point) {
+    const uint32_t lanes = hostcall_lanes_here_();
+    uint64_t began_ns;
+    while ((began_ns = hostcall_put_begin_(context, point, lanes)) == HOSTCALL_UNPREPARED_)
+        if (!hostcall_prepare_point_(context, point))
+            return HOSTCALL_NOT_WRITTEN_;
+    return began_ns;
+}
+
+HOSTCALL_FUNCTION void hostcall_end_(uint64_t context, struct hostcall_point *point, uint64_t began_ns) {
+    while (hostcall_put_end_(context, point, began_ns) == HOSTCALL_UNPREPARED_ && hostcall_prepare_point_(context, point)) {
+    }
+}
+
+/* Words and types of values: HOSTCALL_WORD_, HOSTCALL_TAG_, which is a constant. */
+HOSTCALL_FUNCTION uint64_t hostcall_word_of_float_(float value) {
+    uint32_t bits;
+    hostcall_copy_(&bits, &value, 4);
+    return bits;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_word_of_double_(double value) {
+    uint64_t bits;
+    hostcall_copy_(&bits, &value, 8);
+    return bits;
+}
+
+#define HOSTCALL_TAG_UNSIGNED_ 1u
+#define HOSTCALL_TAG_I8_ 2u
+#define HOSTCALL_TAG_I16_ 3u
+#define HOSTCALL_TAG_I32_ 4u
+#define HOSTCALL_TAG_I64_ 5u
+#define HOSTCALL_TAG_F32_ 6u
+#define HOSTCALL_TAG_F64_ 7u
+#define HOSTCALL_TAG_BOOL_ 8u
+#define HOSTCALL_TAG_POINTER_ 11u
+
+#if defined(__cplusplus)
+#if defined(__CUDACC_RTC__)
+#define HOSTCALL_MEMBER_ __forceinline__ __device__
+#define HOSTCALL_DECLARED_ __device__
+#elif defined(__CUDACC__) && !defined(__clang__)
+#define HOSTCALL_MEMBER_ __forceinline__ __host__ __device__
+#define HOSTCALL_DECLARED_ __host__ __device__
+#elif defined(__CUDA__) || defined(__HIP__)
+#define HOSTCALL_MEMBER_ __inline__ __attribute__((always_inline, host, device))
+#define HOSTCALL_DECLARED_ __attribute__((host, device))
+#else
+#define HOSTCALL_MEMBER_ __inline__ __attribute__((always_inline))
+#define HOSTCALL_DECLARED_
+#endif
+
+template <class Value> struct hostcall_typed_ {
+    static const uint64_t is_signed = !(Value(-1) > Value(0));
+    static const uint64_t tag = !is_signed           ? HOSTCALL_TAG_UNSIGNED_
+                                : sizeof(Value) == 1 ? HOSTCALL_TAG_I8_
+                                : sizeof(Value) == 2 ? HOSTCALL_TAG_I16_
+                                : sizeof(Value) == 4 ? HOSTCALL_TAG_I32_
+                                                     : HOSTCALL_TAG_I64_;
+};
+template <> struct hostcall_typed_<bool> { static const uint64_t tag = HOSTCALL_TAG_BOOL_; };
+template <> struct hostcall_typed_<float> { static const uint64_t tag = HOSTCALL_TAG_F32_; };
+template <> struct hostcall_typed_<double> { static const uint64_t tag = HOSTCALL_TAG_F64_; };
+template <class Value> struct hostcall_typed_<Value *> { static const uint64_t tag = HOSTCALL_TAG_POINTER_; };
+/* As a function takes a value, without const and the like. */
+struct hostcall_types_ {
+    template <class Value> static HOSTCALL_DECLARED_ hostcall_typed_<Value> of(Value);
+};
+
+HOSTCALL_FUNCTION uint64_t hostcall_word_of_(float value) {
+    return hostcall_word_of_float_(value);
+}
+HOSTCALL_FUNCTION uint64_t hostcall_word_of_(double value) {
+    return hostcall_word_of_double_(value);
+}
+template <class Value> HOSTCALL_FUNCTION uint64_t hostcall_word_of_(Value *value) {
+    return (uint64_t)(uintptr_t)value;
+}
+template <class Value> HOSTCALL_FUNCTION uint64_t hostcall_word_of_(Value value) {
+    return (uint64_t)(int64_t)value;
+}
+
+#define HOSTCALL_TAG_(value) (decltype(hostcall_types_::of(value))::tag)
+#define HOSTCALL_WORD_(value) hostcall_word_of_(value)
+#else
+HOSTCALL_FUNCTION uint64_t hostcall_word_of_integer_(int64_t value) {
+    return (uint64_t)value;
+}
+
+#define HOSTCALL_TAG_(value)                                                                                       \
+    __extension__ _Generic((value), float: HOSTCALL_TAG_F32_, double: HOSTCALL_TAG_F64_, _Bool: HOSTCALL_TAG_BOOL_, \
+                           signed char: HOSTCALL_TAG_I8_, short: HOSTCALL_TAG_I16_, int: HOSTCALL_TAG_I32_,          \
+                           long: sizeof(long) == 8 ? HOSTCALL_TAG_I64_ : HOSTCALL_TAG_I32_,                          \
+                           long long: HOSTCALL_TAG_I64_, default: HOSTCALL_TAG_UNSIGNED_)
+#define HOSTCALL_WORD_(value)                                                                                   \
+    __extension__ _Generic((value), float: hostcall_word_of_float_, double: hostcall_word_of_double_,            \
+                           default: hostcall_word_of_integer_)(value)
+#endif
+
+#define HOSTCALL_POINT_(of, text, tags) {text, __FILE__, (uint64_t)(tags), 0, 0, (uint32_t)__LINE__, of}
+#define HOSTCALL_JOINED_(a, b) a##b
+#define HOSTCALL_JOIN_(a, b) HOSTCALL_JOINED_(a, b)
+
+/* Says what the counter of this name shows now. It is a statement. */
+#define hostcall_counter(context, name, value) \
+    HOSTCALL_TOLD_1_(context, HOSTCALL_POINT_COUNTER_, name, hostcall_put_counter_, HOSTCALL_TAG_(value), value)
+
+/* Says that something happened: a format, and its values. It is a statement. */
+#define hostcall_event(context, ...) HOSTCALL_COUNTED_(__VA_ARGS__, 5, 4, 3, 2, 1, 0, 0)(context, __VA_ARGS__)
+#define HOSTCALL_COUNTED_(format, a, b, c, d, e, count, ...) HOSTCALL_JOIN_(HOSTCALL_EVENT_, count)
+#define HOSTCALL_TAGS_2_(a, b) (HOSTCALL_TAG_(a) | HOSTCALL_TAG_(b) << 4)
+#define HOSTCALL_TAGS_3_(a, b, c) (HOSTCALL_TAGS_2_(a, b) | HOSTCALL_TAG_(c) << 8)
+#define HOSTCALL_TAGS_4_(a, b, c, d) (HOSTCALL_TAGS_3_(a, b, c) | HOSTCALL_TAG_(d) << 12)
+#define HOSTCALL_TAGS_5_(a, b, c, d, e) (HOSTCALL_TAGS_4_(a, b, c, d) | HOSTCALL_TAG_(e) << 16)
+#define HOSTCALL_EVENT_0(context, format) HOSTCALL_TOLD_0_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_0_, 0)
+#define HOSTCALL_EVENT_1(context, format, a) \
+    HOSTCALL_TOLD_1_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_1_, HOSTCALL_TAG_(a), a)
+#define HOSTCALL_EVENT_2(context, format, a, b) \
+    HOSTCALL_TOLD_2_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_2_, HOSTCALL_TAGS_2_(a, b), a, b)
+#define HOSTCALL_EVENT_3(context, format, a, b, c) \
+    HOSTCALL_TOLD_3_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_3_, HOSTCALL_TAGS_3_(a, b, c), a, b, c)
+#define HOSTCALL_EVENT_4(context, format, a, b, c, d) \
+    HOSTCALL_TOLD_4_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_4_, HOSTCALL_TAGS_4_(a, b, c, d), a, b, c, d)
+#define HOSTCALL_EVENT_5(context, format, a, b, c, d, e) \
+    HOSTCALL_TOLD_5_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_5_, HOSTCALL_TAGS_5_(a, b, c, d, e), a, b, c, d, e)
+#define HOSTCALL_TOLD_0_(context, kind, text, tell, tags)                                        \
+    do {                                                                                         \
+        if (hostcall_is_traced(context)) {                                                       \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);    \
+            const uint32_t hostcall_count_ = hostcall_lanes_here_();                             \
+            while (tell((context), &hostcall_point_, hostcall_count_) == HOSTCALL_UNPREPARED_ && \
+                   hostcall_prepare_point_((context), &hostcall_point_)) {                        \
+            }                                                                                    \
+        }                                                                                        \
+    } while (0)
+#define HOSTCALL_TOLD_1_(context, kind, text, tell, tags, a)                                                  \
+    do {                                                                                                      \
+        if (hostcall_is_traced(context)) {                                                                    \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                 \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a);                                                   \
+            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                          \
+            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_) == HOSTCALL_UNPREPARED_ && \
+                   hostcall_prepare_point_((context), &hostcall_point_)) {                                     \
+            }                                                                                                 \
+        }                                                                                                     \
+    } while (0)
+#define HOSTCALL_TOLD_2_(context, kind, text, tell, tags, a, b)                                                            \
+    do {                                                                                                                   \
+        if (hostcall_is_traced(context)) {                                                                                 \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                              \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b);                               \
+            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                                       \
+            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_, hostcall_b_) == HOSTCALL_UNPREPARED_ && \
+                   hostcall_prepare_point_((context), &hostcall_point_)) {                                                  \
+            }                                                                                                              \
+        }                                                                                                                  \
+    } while (0)
+#define HOSTCALL_TOLD_3_(context, kind, text, tell, tags, a, b, c)                                                                      \
+    do {                                                                                                                                \
+        if (hostcall_is_traced(context)) {                                                                                              \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                           \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b),                                            \
+                hostcall_c_ = HOSTCALL_WORD_(c);                                                                                        \
+            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                                                    \
+            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_, hostcall_b_, hostcall_c_) == HOSTCALL_UNPREPARED_ && \
+                   hostcall_prepare_point_((context), &hostcall_point_)) {                                                               \
+            }                                                                                                                           \
+        }                                                                                                                               \
+    } while (0)
+#define HOSTCALL_TOLD_4_(context, kind, text, tell, tags, a, b, c, d)                                                                                \
+    do {                                                                                                                                             \
+        if (hostcall_is_traced(context)) {                                                                                                           \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                                        \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b),                                                         \
+                hostcall_c_ = HOSTCALL_WORD_(c), hostcall_d_ = HOSTCALL_WORD_(d);                                                                    \
+            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                                                                 \
+            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_, hostcall_b_, hostcall_c_, hostcall_d_) == HOSTCALL_UNPREPARED_ && \
+                   hostcall_prepare_point_((context), &hostcall_point_)) {                                                                            \
+            }                                                                                                                                        \
+        }                                                                                                                                            \
+    } while (0)
+#define HOSTCALL_TOLD_5_(context, kind, text, tell, tags, a, b, c, d, e)                                                                                          \
+    do {                                                                                                                                                          \
+        if (hostcall_is_traced(context)) {                                                                                                                        \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                                                     \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b),                                                                      \
+                hostcall_c_ = HOSTCALL_WORD_(c), hostcall_d_ = HOSTCALL_WORD_(d),                                                                                 \
+                hostcall_e_ = HOSTCALL_WORD_(e);                                                                                                                  \
+            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                                                                              \
+            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_, hostcall_b_, hostcall_c_, hostcall_d_, hostcall_e_) == HOSTCALL_UNPREPARED_ && \
+                   hostcall_prepare_point_((context), &hostcall_point_)) {                                                                                         \
+            }                                                                                                                                                     \
+        }                                                                                                                                                         \
+    } while (0)
+
+/* Begins a span of this name, which hostcall_span_end ends by the identifier `span`. It is a declaration. */
+#define hostcall_span_begin(context, span, name)                                                                  \
+    static struct hostcall_point HOSTCALL_JOIN_(hostcall_point_of_, span) = HOSTCALL_POINT_(HOSTCALL_POINT_BEGIN_, name, 0); \
+    const uint64_t span = hostcall_is_traced(context) ? hostcall_begin_((context), &HOSTCALL_JOIN_(hostcall_point_of_, span)) : 0
+
+#define hostcall_span_end(context, span) \
+    ((span) != 0 ? hostcall_end_((context), &HOSTCALL_JOIN_(hostcall_point_of_, span), (span)) : (void)0)
+
+#if defined(__cplusplus)
+/* A span that ends with its block. */
+class hostcall_span_until_end_ {
+    uint64_t context, began_ns;
+    struct hostcall_point *point;
+
+  public:
+    HOSTCALL_MEMBER_ hostcall_span_until_end_(uint64_t context, struct hostcall_point *point)
+        : context(context), began_ns(hostcall_is_traced(context) ? hostcall_begin_(context, point) : 0), point(point) {}
+    HOSTCALL_MEMBER_ ~hostcall_span_until_end_() {
+        if (began_ns != 0)
+            hostcall_end_(context, point, began_ns);
+    }
+    hostcall_span_until_end_(const hostcall_span_until_end_ &) = delete;
+    hostcall_span_until_end_ &operator=(const hostcall_span_until_end_ &) = delete;
+};
+
+/* Begins a span of this name that ends with the block. It is a declaration. */
+#define hostcall_span(context, name)                                                                                     \
+    static struct hostcall_point HOSTCALL_JOIN_(hostcall_point_at_, __LINE__) = HOSTCALL_POINT_(HOSTCALL_POINT_BEGIN_, name, 0); \
+    const hostcall_span_until_end_ HOSTCALL_JOIN_(hostcall_span_at_, __LINE__)((context), &HOSTCALL_JOIN_(hostcall_point_at_, __LINE__))
+#endif
+
+#endif /* no OpenCL C */
+
 #endif

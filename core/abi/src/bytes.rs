@@ -1,7 +1,7 @@
 //! Structs as they lie in memory, which the host writes for devices: little-endian, without padding.
 #![allow(unsafe_code, reason = "a struct without padding is read as its bytes")]
 
-use crate::context::ContextParams;
+use crate::context::{ContextParams, PointsParams};
 use crate::launch::{ChannelParams, LaunchId, LaunchParams};
 use crate::layout::{HomeSlotWords, Layout, Places, RingEntries, Sizes, SlotPlaces};
 use crate::raw::{ForeignRawParams, RawLayout, RawParams};
@@ -66,7 +66,10 @@ structs! {
         channel stop_at sequence launch home_slots last_post workgroups workgroup_memory_bytes workgroup_size flags wave_records
         list
     }
-    ContextParams { magic major minor region homes home_slots lanes launch flags channel wake }
+    ContextParams {
+        magic major minor region homes home_slots lanes launch flags channel wake points reserved
+    }
+    PointsParams { raw states places epoch sampled here reserved }
 }
 
 #[cfg(test)]

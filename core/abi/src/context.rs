@@ -1,4 +1,4 @@
-//! What kernels that others launch find of a channel: one block of 64 bytes in memory of the device, whose address is all that
+//! What kernels that others launch find of a channel: one block of 128 bytes in memory of the device, whose address is all that
 //! such a kernel has to get.
 //!
 //! Code of others lies in caches and wheels for years, so this is a promise: a kernel that was compiled with an older header
@@ -7,6 +7,7 @@
 //! [`SlotPlaces`](crate::layout::SlotPlaces), and the words of [`crate::word`] and [`crate::status`].
 
 use crate::launch::LaunchId;
+use crate::raw::ForeignRawParams;
 
 /// First four bytes of a context.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hctx");
@@ -15,10 +16,15 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"hctx");
 pub const MAJOR: u16 = 1;
 
 /// Goes up when something is added that older code need not know.
+///
+/// - 1: [`ContextParams::flags`], and the block has 128 bytes, where it had 64.
 pub const MINOR: u16 = 1;
 
 /// Bit of [`ContextParams::flags`]: posts may be messages of up to 16 words ([`crate::word::MessageHead`]).
 pub const MESSAGES: u32 = 1;
+
+/// Bits of [`ContextParams::flags`] with [`POINTS_VERSION`] where trace points write, else 0.
+pub const POINTS_SHIFT: u32 = 8;
 
 /// A context as kernels find it. Addresses are the device's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,18 +46,106 @@ pub struct ContextParams {
     pub lanes: u32,
     /// The launch whose calls the kernels' are: the context's. The host changes it when the context is renewed.
     pub launch: LaunchId,
-    /// [`MESSAGES`], or 0. It never changes; hosts of minor version 0 wrote 0.
+    /// [`MESSAGES`], and [`POINTS_VERSION`] from bit [`POINTS_SHIFT`] on. They never change; hosts of minor version 0 wrote 0.
     pub flags: u32,
     /// The channel's [`crate::launch::ChannelParams`]; 0 where Rust's kernels have nothing to look for.
     pub channel: u64,
     /// On the software device a function of one argument that wakes the server, and its argument; else 0.
     pub wake: [u64; 2],
+    /// The device's [`PointsParams`], if trace points do something.
+    pub points: u64,
+    /// Zeros.
+    pub reserved: [u64; 7],
 }
 
 /// Bytes of a [`ContextParams`].
 pub const CONTEXT_BYTES: usize = size_of::<ContextParams>();
 
-const _: () = assert!(CONTEXT_BYTES == 64);
+const _: () = assert!(CONTEXT_BYTES == 128);
 
 /// Where [`ContextParams::launch`] lies, in bytes.
 pub const LAUNCH_AT: usize = core::mem::offset_of!(ContextParams, launch);
+
+/// How trace points of such kernels are written ([`PointsParams`], [`crate::trace`], [`crate::raw`]). Changes when code that was
+/// compiled before would write them wrongly: that finds a number which it does not know, and writes none.
+pub const POINTS_VERSION: u32 = 1;
+
+/// Where trace points of kernels go that others launch: a raw channel, and words that their waves share. In memory of the device,
+/// the same for all contexts of a device.
+///
+/// Such a wave has no home slot, and nobody is told when it ends. So a page is open for a *place*, of which each wave has one by its
+/// number in the device: who takes the place's [`PlaceWords`] writes a record and gives them back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct PointsParams {
+    /// The channel. Its pages are of no launch: each record says of which it is.
+    pub raw: ForeignRawParams,
+    /// A [`PlaceWords`] for each of so many `places`.
+    pub states: u64,
+    /// How many these are.
+    pub places: u32,
+    /// What differs between the devices of a process, and is not 0: numbers of trace points hold for one device.
+    pub epoch: u32,
+    /// The tick of the device's clock ([`SAMPLE_LOG2`]) in which it was compared with the host's last. Kernels change it.
+    pub sampled: u64,
+    /// On the software device a function that returns the clock in ns and stores the calling thread's number (from 0 on) to the
+    /// 32-bit word at its argument; else 0.
+    pub here: u64,
+    /// Zeros.
+    pub reserved: [u64; 3],
+}
+
+/// Bytes of a [`PointsParams`].
+pub const POINTS_BYTES: usize = size_of::<PointsParams>();
+
+const _: () = assert!(POINTS_BYTES == 128);
+
+/// What a place remembers of its page. Zero at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PlaceWords {
+    /// [`PLACE_HELD`] while a wave writes a record, else a [`PlaceState`].
+    pub state: u64,
+    /// The ticket of the open page, plus one: the upper bits of its [`crate::raw::Place`].
+    pub ticket: u64,
+}
+
+/// Bytes of a [`PlaceWords`].
+pub const PLACE_BYTES: usize = size_of::<PlaceWords>();
+
+/// A wave writes a record. Whoever gets something else by exchanging this into the word has the place.
+pub const PLACE_HELD: u64 = u64::MAX;
+
+/// Most bytes of a page: [`PlaceState::bytes`] has 16 bits, of units of 16 bytes.
+pub const MOST_PLACE_PAGE_BYTES: u32 = 1 << 19;
+
+/// How far a place's page is written. As a word: 16 bits each of `page`, `bytes / 16` and `period`, and 8 of `looks_left_out`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaceState {
+    /// The open page, plus one; 0 for none.
+    pub page: u32,
+    /// Bytes that are written.
+    pub bytes: u32,
+    /// Low bits of the period of 131,072 ns in which the host was told last.
+    pub period: u32,
+    /// Looks for a free page that are left out.
+    pub looks_left_out: u32,
+}
+
+impl PlaceState {
+    /// What a word says; `None` of [`PLACE_HELD`].
+    pub const fn of_word(word: u64) -> Option<Self> {
+        if word == PLACE_HELD {
+            return None;
+        }
+        Some(Self {
+            page: word as u32 & 0xffff,
+            bytes: 16 * ((word >> 16) as u32 & 0xffff),
+            period: (word >> 32) as u32 & 0xffff,
+            looks_left_out: (word >> 48) as u32 & 0xff,
+        })
+    }
+}
+
+/// Nanoseconds of a tick of [`PointsParams::sampled`], as a power of two: 67 ms.
+pub const SAMPLE_LOG2: u32 = 26;

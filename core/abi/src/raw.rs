@@ -180,6 +180,25 @@ impl Place {
         Self((ticket + 1) << Self::TICKET_SHIFT)
     }
 
+    /// So many bytes are written of the page with this ticket, of which the lower bits, plus one, are given.
+    pub const fn of_parts(ticket: u64, bytes: u32) -> Self {
+        Self(ticket << Self::TICKET_SHIFT | bytes as u64)
+    }
+
+    /// Whether it is of an earlier use of the page than `other`, as far as the lower bits of the tickets say.
+    pub const fn is_of_use_before(self, other: Self) -> bool {
+        let [own, of_other] = [self.0 >> Self::TICKET_SHIFT, other.0 >> Self::TICKET_SHIFT];
+        // The upper bit of 32 is no part of a ticket.
+        ((of_other as u32).wrapping_sub(own as u32) << 1) as i32 > 0
+    }
+
+    /// Whether it is of the same use of the page as `other`, whose wave has written more since, and the page was not closed.
+    pub const fn has_less_than(self, other: Self) -> bool {
+        !self.is_closed()
+            && self.0 >> Self::TICKET_SHIFT == other.0 >> Self::TICKET_SHIFT
+            && self.bytes() < other.bytes()
+    }
+
     /// Bytes that are written.
     #[inline(always)]
     pub const fn bytes(self) -> u32 {
@@ -473,6 +492,12 @@ mod tests {
             assert!(place.is_of(position) && place.closed().is_of(position) && !place.is_of(position + 16));
             // The word of a page that nobody has had yet, whose ticket is one of the first.
             assert!(position >= MOST_RAW_PAGES.into() || !Place(0).is_of(position));
+            assert_eq!(Place::of_parts(position + 1, 24), place);
+            let later = Place::begin(position + 16);
+            assert!(place.is_of_use_before(later) && !later.is_of_use_before(place));
+            assert!(!place.is_of_use_before(place) && !place.has_less_than(later.after(32)));
+            assert!(place.has_less_than(place.after(8)) && !place.has_less_than(place));
+            assert!(!place.closed().has_less_than(place.after(8)));
         }
     }
 }

@@ -8,6 +8,9 @@
 //! | 1 | [`PointHead`] | | | |
 //! | 2 | | the clock when the span began | the value | its arguments, up to five, and one word that fills a pair |
 //! | 3 | | 0 | 0 | |
+//!
+//! Records of kernels that others launch say whose they are: their heads have the bit [`OF_OTHERS`] and [`wave_of`], and word 2 is
+//! their launch, with the workgroup in its upper half. What other records have from word 2 on, these have from word 3 on.
 
 /// Bits of a trace point's id.
 pub const POINT_ID_BITS: u32 = 24;
@@ -91,6 +94,24 @@ impl PointHead {
     pub const fn record_bytes(self) -> u32 {
         record_bytes(self.words)
     }
+}
+
+/// Bit of a head: the record is of a kernel that others launched.
+pub const OF_OTHERS: u64 = 1 << 63;
+
+const WAVE_SHIFT: u32 = 46;
+
+/// Bits of a head that say what [`PointHead`] does.
+const HEAD_BITS: u64 = (1 << WAVE_SHIFT) - 1;
+
+/// The wave's place in its workgroup, by the head of a record of a kernel that others launched.
+pub const fn wave_of(word: u64) -> u32 {
+    (word >> WAVE_SHIFT) as u32 & 0x3ff
+}
+
+/// The same head without what only records of such kernels have.
+pub const fn without_wave(word: u64) -> u64 {
+    word & HEAD_BITS
 }
 
 /// Bytes of a record with so many words behind its head.

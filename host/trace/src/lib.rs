@@ -43,6 +43,7 @@ mod format;
 mod latencies;
 mod losses;
 mod names;
+mod other_waves;
 mod output;
 mod points;
 mod queue;

@@ -15,13 +15,17 @@
 //! put the name into the tracer's queue: so every record in the file is behind its name. Losses are the
 //! channel's (no wave waits for a trace), or the reader's if it meets what is no record; both are counted in
 //! front of the page. The thread that reads goes on only when the tracer's queue has room.
+//!
+//! Kernels that others launch write such records to pages of the same channel, each for waves that are there one after the other.
+//! So each of their records says of which wave it is, and [`OtherWaves`] gives the waves slots.
 
 use crate::clock::DeviceClock;
+use crate::other_waves::{OtherWaves, Parts, Wave};
 use crate::queue::{Entry, PointsEntry};
 use crate::record::ClockPair;
 use crate::tracer::Source;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::trace::{PointHead, PointKind};
+use hostcall_abi::trace::{OF_OTHERS, PointHead, PointKind, record_bytes, wave_of, without_wave};
 use hostcall_locks::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -64,12 +68,14 @@ pub struct Points {
     source: Source,
     numbers: Mutex<HashMap<Key, u32>>,
     clock: Mutex<DeviceClock>,
+    /// Taken behind the clock.
+    others: Mutex<OtherWaves>,
 }
 
 impl Points {
     /// The trace points of the device with this source.
     pub fn new(source: Source) -> Self {
-        Self { source, numbers: Mutex::default(), clock: Mutex::default() }
+        Self { source, numbers: Mutex::default(), clock: Mutex::default(), others: Mutex::default() }
     }
 
     /// Returns the nanoseconds since the trace began.
@@ -134,38 +140,61 @@ impl Points {
     /// Records a page. What is no record in it counts as one that was lost, and so does all that is behind it.
     pub fn page(&self, page: &PointsPage<'_>) {
         let (mut rest, mut lost) = (page.words, page.dropped);
-        let mut records = Vec::with_capacity(8 * rest.len());
+        let own = Wave { launch: page.launch, slot: page.slot, workgroup: page.workgroup, wave: page.wave };
+        let mut parts = Parts::new(own, 8 * rest.len());
         let mut clock = self.clock.lock();
+        let mut others = self.others.lock();
         while !rest.is_empty() {
-            let taken = Self::put(&mut clock, rest, &mut records);
+            let taken = Self::put(&mut clock, &mut others, rest, &mut parts);
             let Some(behind) = taken else {
                 lost = lost.saturating_add(1);
                 break;
             };
             rest = behind;
         }
-        drop(clock);
-        let PointsPage { launch, slot, workgroup, wave, .. } = *page;
+        drop((clock, others));
         let source = self.source.number();
-        let points = PointsEntry { source, launch, slot, workgroup, wave, lost, records };
-        self.source.queue().push_points(points);
+        for (Wave { launch, slot, workgroup, wave }, records) in parts.0 {
+            if records.is_empty() && lost == 0 {
+                continue;
+            }
+            let lost = std::mem::take(&mut lost);
+            let points = PointsEntry { source, launch, slot, workgroup, wave, lost, records };
+            self.source.queue().push_points(points);
+        }
     }
 
     /// Appends the first record with its times on the trace's time line. Returns what is behind it.
-    fn put<'w>(clock: &mut DeviceClock, words: &'w [u64], to: &mut Vec<u8>) -> Option<&'w [u64]> {
+    fn put<'w>(
+        clock: &mut DeviceClock,
+        others: &mut OtherWaves,
+        words: &'w [u64],
+        to: &mut Parts,
+    ) -> Option<&'w [u64]> {
         let head = PointHead::of_word(*words.get(1)?)?;
-        let (record, rest) = words.split_at_checked(head.record_bytes() as usize / 8)?;
+        let is_of_others = words[1] & OF_OTHERS != 0;
+        let bytes = record_bytes(head.words + u32::from(is_of_others));
+        let (record, rest) = words.split_at_checked(bytes as usize / 8)?;
         let at_ns = clock.place(record[0])?;
+        let (to, mut values) = if is_of_others {
+            let (launch, workgroup) = (LaunchId::from_bits(record[2] as u32), (record[2] >> 32) as u32);
+            let wave = Wave { launch, slot: to.own().slot, workgroup, wave: wave_of(record[1]) };
+            (to.of(others.slot_of(wave, head.kind)), &record[3..3 + head.words as usize])
+        } else {
+            (to.of_own(), &record[2..])
+        };
         to.extend(at_ns.to_le_bytes());
-        to.extend(record[1].to_le_bytes());
-        let mut values = &record[2..];
+        to.extend(without_wave(record[1]).to_le_bytes());
         if head.kind == PointKind::End {
             // It is not later than the end, whatever the device says.
-            let began_ns = clock.place(record[2])?.min(at_ns);
+            let began_ns = clock.place(values[0])?.min(at_ns);
             to.extend(began_ns.to_le_bytes());
             values = &values[1..];
         }
         values.iter().for_each(|word| to.extend(word.to_le_bytes()));
+        if is_of_others && head.words % 2 != 0 {
+            to.extend([0; 8]);
+        }
         Some(rest)
     }
 }
@@ -258,5 +287,46 @@ mod tests {
         assert_eq!(String::from_utf8(text).unwrap(), "3 of 0xff");
         let name = names.point(0, seen[0].point).unwrap();
         assert_eq!((&*name.text, &*name.file, name.line), ("step", "kernel.rs", 7));
+    }
+
+    /// Two waves of kernels of others write to one page: each has a slot of its own, in which its span ends.
+    #[test]
+    fn records_of_others_say_whose_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("points.trace");
+        let tracer = Tracer::builder().file(&file).unwrap().start().unwrap();
+        let points = Points::new(tracer.source("cpu", "hostcall"));
+        let span = points.register(PointKind::Begin, 0, 7, 1000, "k.cu", "step").unwrap();
+        let event = points.register(PointKind::Event, 0x11, 8, 1000, "k.cu", "{} of {}").unwrap();
+        points.compare_clocks(90_000, 100_100, 90_200);
+        let other = |kind, point, words, wave: u64| head(kind, point, words) | OF_OTHERS | wave << 46;
+        let words = [
+            [100_000, other(PointKind::Begin, span, 0, 1), 6 << 32 | 9, 0].as_slice(),
+            &[100_100, other(PointKind::Begin, span, 0, 2), 7 << 32 | 9, 0],
+            &[100_200, other(PointKind::Event, event, 2, 1), 6 << 32 | 9, 3, 4, 0],
+            &[100_300, other(PointKind::End, span, 1, 1), 6 << 32 | 9, 100_000],
+            &[100_400, other(PointKind::End, span, 1, 2), 7 << 32 | 9, 100_100],
+            // Half a record.
+            &[100_500, other(PointKind::Event, event, 2, 1), 6 << 32 | 9, 3],
+        ]
+        .concat();
+        points.page(&PointsPage { slot: 5, words: &words, ..PointsPage::default() });
+        assert_eq!(tracer.finish(Duration::from_secs(60)).lost_points, 1);
+        let mut seen = Vec::new();
+        for read in Reader::new(std::fs::File::open(&file).unwrap()).unwrap() {
+            if let Event::Point(point) = read.unwrap() {
+                let writer = (point.slot, point.workgroup, point.wave);
+                seen.push((writer, point.kind, point.began_ns, point.at_ns, point.words().to_vec()));
+            }
+        }
+        let [first, second] = [(6, 6, 1), (7, 7, 2)];
+        let expected = [
+            (first, PointKind::Begin, 110_000, 110_000, vec![]),
+            (first, PointKind::Event, 110_200, 110_200, vec![3, 4]),
+            (first, PointKind::End, 110_000, 110_300, vec![]),
+            (second, PointKind::Begin, 110_100, 110_100, vec![]),
+            (second, PointKind::End, 110_100, 110_400, vec![]),
+        ];
+        assert_eq!(seen, expected);
     }
 }

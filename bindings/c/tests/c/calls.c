@@ -32,3 +32,16 @@ uint64_t bytes(uint64_t context, const char *text, uint64_t count) {
     struct hostcall_bytes call = {&count, 1, 0, text, count, 0, reply, sizeof reply, 0, 0, 0};
     return hostcall_call_bytes(context, HOSTCALL_METHOD(702, 0), &call, 0) + call.filled;
 }
+
+uint64_t points(uint64_t context, uint32_t word);
+
+uint64_t points(uint64_t context, uint32_t word) {
+    hostcall_span_begin(context, whole, "whole");
+    hostcall_counter(context, "word", word);
+    hostcall_counter(context, "half", 0.5f * (float)word);
+    hostcall_event(context, "begins");
+    hostcall_event(context, "{} of {}, {}", (short)word, (uint64_t)word + 1, 1.5);
+    hostcall_event(context, "{}{}{}{}{}", word, 'x', 2L, 3, 4.5f);
+    hostcall_span_end(context, whole);
+    return hostcall_is_traced(context) ? whole : 0;
+}

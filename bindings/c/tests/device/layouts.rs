@@ -3,8 +3,8 @@
 use crate::common::{output, run, source};
 use crate::waves::{Memory, WAVES};
 use crate::{FLAGS, temporary};
-use hostcall::hostcall_device::services::Foreign;
-use hostcall_abi::context::{self, ContextParams};
+use hostcall::hostcall_device::services::{Foreign, TracePoints};
+use hostcall_abi::context::{self, ContextParams, PlaceWords, PointsParams};
 use hostcall_abi::layout::{
     self, FIRST_CALL_WORDS, HOME_SLOT_BYTES, HomeSlotWords, LAP_WORDS, SlotPlaces, kept, post_bell,
 };
@@ -99,6 +99,36 @@ fn constants_of_calls() -> String {
     all
 }
 
+/// Makes the constants of trace points.
+fn constants_of_points() -> String {
+    let number = |value: usize| format!("{value}u");
+    let flags = |value: u64| format!("UINT64_C({value:#x})");
+    let [now, clock_pair, register] = TracePoints::METHODS
+        .map(|method| flags(u64::from(method.number()) | u64::from(check_of(method.schema())) << 16));
+    assert_eq!(offset_of!(PointsParams, raw), 0, "the header reads a stream there");
+    let constants = [
+        ("CONTEXT_POINTS_BYTE", number(offset_of!(ContextParams, points))),
+        ("POINTS_VERSION", number(context::POINTS_VERSION as usize)),
+        ("POINTS_SHIFT", number(context::POINTS_SHIFT as usize)),
+        ("POINTS_STATES_BYTE", number(offset_of!(PointsParams, states))),
+        ("POINTS_PLACES_BYTE", number(offset_of!(PointsParams, places))),
+        ("POINTS_EPOCH_BYTE", number(offset_of!(PointsParams, epoch))),
+        ("POINTS_SAMPLED_BYTE", number(offset_of!(PointsParams, sampled))),
+        ("POINTS_HERE_BYTE", number(offset_of!(PointsParams, here))),
+        ("PLACE_BYTES", number(context::PLACE_BYTES)),
+        ("PLACE_TICKET_BYTE", number(offset_of!(PlaceWords, ticket))),
+        ("PLACE_HELD", flags(context::PLACE_HELD)),
+        ("SAMPLE_LOG2", number(context::SAMPLE_LOG2 as usize)),
+        ("METHOD_TRACE_NOW", now),
+        ("METHOD_CLOCK_PAIR", clock_pair),
+        ("METHOD_REGISTER_POINT", register),
+        ("METHOD_TEXT", number(service::number::TEXT.into())),
+    ];
+    constants
+        .into_iter()
+        .fold(String::new(), |all, (name, value)| all + &format!("#define HOSTCALL_{name} {value}\n"))
+}
+
 #[test]
 fn header_and_sources_do_not_differ() {
     let file = source("include/hostcall_device.h");
@@ -106,6 +136,7 @@ fn header_and_sources_do_not_differ() {
     let parts = [
         ("count from `shared`. */\n", constants(), "\n/* A lane looks"),
         ("slot's words or the context. */\n", constants_of_calls(), "\n/* Of a scope. */"),
+        ("points that it leads to. */\n", constants_of_points(), "\n/* Of a place. */"),
     ];
     let made = parts.into_iter().fold(header.clone(), |header, (from, constants, to)| {
         let (before, rest) = header.split_once(from).unwrap();

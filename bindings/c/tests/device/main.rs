@@ -9,6 +9,7 @@ mod example;
 mod gfx942;
 mod layouts;
 mod nvptx64;
+mod points;
 mod post_queue;
 mod services;
 mod threads;

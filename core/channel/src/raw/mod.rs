@@ -59,6 +59,10 @@
 //! count behind the states. Nobody reads such a writer after its lane has ended: what it wrote since it last
 //! told the host is lost, and `swept_pages` counts the page.
 //!
+//! Trace points of kernels that others launch have a page for each place that their waves take one after the other
+//! (`hostcall_abi::context::PointsParams`). Such pages are of no launch and are never swept: the host tells how far they are
+//! written in the wave's name (`RawRegion::tell_place`), from the places' words, which a wave changes once its record is there.
+//!
 //! # Staged pages
 //! With staged pages, waves fill pages in device memory, and a copy engine brings them to the twin of each
 //! page in host memory, which readers read. The ring of free pages has a copy in device memory, so that

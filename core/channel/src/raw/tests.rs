@@ -3,7 +3,7 @@ use crate::primitive::{AtomicU64, Ordering};
 use crate::region::Words;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{
-    RAW_STATE_PLACE_WORD, RawLayout, RawRingWords, RawWriter, free_entry, header, opened,
+    Place, RAW_STATE_PLACE_WORD, RawLayout, RawRingWords, RawWriter, free_entry, header, opened,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -229,6 +229,30 @@ proptest! {
         }
         prop_assert_eq!(collector.free_pages(channel.region()), 16);
     }
+}
+
+/// The host tells how far a wave has written whose end nobody tells: no less than the wave has told, and of no earlier use of the
+/// page.
+#[test]
+fn places_are_told_in_the_name_of_a_wave() {
+    let channel = Channel::new(16, 128, 1);
+    let commit = &channel.words[channel.layout.commit_at(3) as usize];
+    let tell = |place: Place| {
+        channel.region().tell_place(3, place);
+        Place(commit.load(Ordering::Relaxed))
+    };
+    let first = Place::begin(3);
+    assert_eq!(tell(first.after(32)), first.after(32));
+    assert_eq!(tell(first.after(16)), first.after(32));
+    assert_eq!(tell(first.after(64)), first.after(64));
+    commit.store(first.after(96).closed().0, Ordering::Relaxed);
+    assert_eq!(tell(first.after(128)), first.after(96).closed());
+    let next = Place::begin(19);
+    assert_eq!(tell(next.after(16)), next.after(16));
+    assert_eq!(tell(first.after(128)), next.after(16));
+    // What makes no sense is left out.
+    assert_eq!(tell(next.after(136)), next.after(16));
+    channel.region().tell_place(16, next);
 }
 
 #[test]

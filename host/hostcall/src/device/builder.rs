@@ -6,9 +6,9 @@ use super::error::Error;
 use super::forked;
 use super::hostcalls::Hostcalls;
 use super::images::{EmbeddedImage, Images};
-use super::inner::{Device, DeviceHooks, Inner, Traced};
+use super::inner::{Device, DeviceHooks, Inner, PointsOfOthers, Traced};
 use super::open_devices::{self, OpenDevice};
-use super::raw::{PointNumbers, TracedPoints, points_memory};
+use super::raw::{PointNumbers, TracedPoints, WrittenByOthers, points_memory};
 use super::reaper::ReaperThread;
 use super::words::StreamWordTable;
 use hostcall_abi::ABI_VERSION;
@@ -253,6 +253,10 @@ impl DeviceBuilder {
         let points_memory = file_tracer.map(|_| points_memory(&core, &layout)).transpose()?;
         let trace = points_memory.as_ref().map(|memory| memory.params()).unwrap_or_default();
         let ChannelMemory { region, params, channel, extras } = ChannelMemory::new(&*backend, layout, trace)?;
+        let epoch = params.epoch;
+        let of_others =
+            |memory: &Arc<_>| WrittenByOthers::new(&core, Arc::clone(memory), epoch).map(Arc::new);
+        let points_of_others = points_memory.as_ref().map(of_others).transpose()?;
         let stream_words = StreamWordTable::new(&core)?;
         let images = Images::default();
         for embedded in std::mem::take(&mut self.images) {
@@ -266,10 +270,11 @@ impl DeviceBuilder {
         let server =
             self.server_of(&core, region.clone(), &builtins, source, points.as_ref(), opened.clone());
         let server = Arc::new(server.start()?);
-        let points = match (&traced, points_memory, points) {
-            (Some(traced), Some(memory), Some(points)) => {
-                let slots = layout.home_slots;
-                let reads = TracedPoints::start(&core, &server, memory, slots, points, &traced.tracer)?;
+        let points = match (&traced, points_memory, points, &points_of_others) {
+            (Some(traced), Some(memory), Some(points), Some(others)) => {
+                let (slots, others) = (layout.home_slots, others.clone());
+                let reads =
+                    TracedPoints::start(&core, &server, memory, others, slots, points, &traced.tracer)?;
                 Some(Box::new(reads) as Box<dyn Any + Send + Sync>)
             }
             _ => None,
@@ -295,6 +300,7 @@ impl DeviceBuilder {
             builtins,
             traced,
             points,
+            points_of_others: points_of_others.map(|points| points as Arc<dyn PointsOfOthers>),
             _reaper: reaper_thread,
         });
         let _ = opened.set(Arc::downgrade(&inner));

@@ -1,6 +1,6 @@
 //! Contexts: what kernels get that others launch, so that they can call, post and print.
 //!
-//! A framework's kernel gets one argument more, the address of a block of 64 bytes in memory of the device
+//! A framework's kernel gets one argument more, the address of a block of 128 bytes in memory of the device
 //! ([`hostcall_abi::context`]). Nothing is done for its launch: it may run in any stream of the process, and in replays of a
 //! captured graph. Its calls are those of the context's *launch*, which begins with the context and ends with it, and which no
 //! other launch notices. Nobody tells hostcall when such kernels run: [`Context::attend`] says that some come soon,
@@ -13,10 +13,12 @@
 
 use super::core::Core;
 use super::error::{Error, LaunchRefused};
-use super::inner::{Device, Inner};
+use super::inner::{Device, Inner, PointsOfOthers};
 use super::raw::RawChannel;
 use hostcall_abi::bytes::IntoBytes;
-use hostcall_abi::context::{CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MINOR};
+use hostcall_abi::context::{
+    CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MINOR, POINTS_SHIFT, POINTS_VERSION,
+};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES, LayoutError};
 use hostcall_abi::raw::{FOREIGN_RAW_BYTES, ForeignRawParams};
@@ -41,6 +43,7 @@ pub(super) struct Reach {
     _channel: Arc<dyn Memory>,
     _extras: [Arc<dyn Memory>; 3],
     _region: Arc<SharedMemory>,
+    points: Option<Arc<dyn PointsOfOthers>>,
 }
 
 /// Memory that kernels may reach.
@@ -71,7 +74,7 @@ pub(super) fn hold_kept() -> MutexGuard<'static, Vec<Kept>> {
 /// the device `cpu`. Such a kernel takes [its address](Context::address) and goes by the functions of `hostcall_device.h`.
 ///
 /// Dropping it ends the calls of its kernels with `Cancelled`, now and later; their launches go on. A device that had contexts
-/// keeps its channel's memory until the process ends, and each context its 64 bytes, since nobody knows whether a
+/// keeps its channel's memory until the process ends, and each context its 128 bytes, since nobody knows whether a
 /// captured graph still has the address: make one for each purpose, not one for each launch.
 ///
 /// ```
@@ -112,6 +115,7 @@ impl Device {
         let block = backend.allocate(CONTEXT_BYTES)?;
         let name: Arc<str> = name.into();
         let launch = begin(inner, &name)?;
+        let points = inner.points_of_others.clone();
         let written = ContextParams {
             magic: MAGIC,
             major: MAJOR,
@@ -121,9 +125,11 @@ impl Device {
             home_slots: layout.home_slots - first,
             lanes: layout.lanes,
             launch,
-            flags: 0,
+            flags: if points.is_some() { POINTS_VERSION << POINTS_SHIFT } else { 0 },
             channel: inner.channel.address().get(),
             wake: if is_software { wake_up(&inner.server) } else { [0; 2] },
+            points: points.as_ref().map_or(0, |points| points.give().get()),
+            reserved: [0; 7],
         };
         // SAFETY: the memory is new, and as long.
         if let Err(error) = unsafe { backend.write_now(block.address(), written.as_bytes()) } {
@@ -135,6 +141,7 @@ impl Device {
             _channel: inner.channel.clone(),
             _extras: inner.extras.clone(),
             _region: inner.region.clone(),
+            points,
         });
         let core = inner.core.clone();
         Ok(Context { core, device: Arc::downgrade(inner), name, reach, launch: Mutex::new(launch) })
@@ -193,6 +200,18 @@ impl Context {
         (&self.core, self.reach.clone())
     }
 
+    /// Tells the trace of all that trace points of the context's kernels have written.
+    fn tell_points(&self) {
+        if let Some(points) = &self.reach.points {
+            points.tell();
+        }
+    }
+
+    /// Returns where its kernels write trace points, if the device is traced.
+    pub(super) fn points(&self) -> Option<Arc<dyn PointsOfOthers>> {
+        self.reach.points.clone()
+    }
+
     fn device(&self) -> Result<Arc<Inner>, Error> {
         self.core.check_open()?;
         self.device.upgrade().ok_or(Error::Closed)
@@ -208,8 +227,8 @@ impl Context {
         Ok(())
     }
 
-    /// Waits until the posts have been handled of kernels with the context that have ended. The caller knows that they have: it
-    /// has waited for their stream. Calls and prints wait by themselves. A handler that runs inline must not call it: it would
+    /// Waits until the posts have been handled of kernels with the context that have ended, and tells the trace of what their trace
+    /// points wrote. The caller knows that they have ended: it has waited for their stream. Calls and prints wait by themselves. A handler that runs inline must not call it: it would
     /// wait for itself.
     ///
     /// # Errors
@@ -217,6 +236,7 @@ impl Context {
     pub fn flush(&self) -> Result<(), Error> {
         let launch = *self.launch.lock();
         let server = self.device()?.server.clone();
+        self.tell_points();
         server.begin_flush(vec![launch]).wait();
         server.wait_for_posts(launch.into());
         Ok(())
@@ -279,8 +299,7 @@ impl Context {
         let next = begin(&device, &self.name)?;
         let at = self.address().offset(LAUNCH_AT as u64);
         // SAFETY: the block lies there, and kernels access the word atomically.
-        let stored =
-            unsafe { device.core.backend.store_words(at, &u64::from(next.to_bits()).to_le_bytes(), 8) };
+        let stored = unsafe { device.core.backend.store_words(at, &next.to_bits().to_le_bytes(), 4) };
         let over = match stored {
             Ok(()) => std::mem::replace(&mut *launch, next),
             Err(_) => next,
@@ -298,6 +317,7 @@ impl Drop for Context {
         }
         keep(self.reach.clone());
         if let Some(device) = self.device.upgrade() {
+            self.tell_points();
             let launch = *self.launch.lock();
             end(&device, launch);
         }

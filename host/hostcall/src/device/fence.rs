@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::core::Core;
 use super::error::Error;
-use super::inner::Inner;
+use super::inner::{Inner, PointsOfOthers};
 use hostcall_abi::launch::LaunchId;
 use hostcall_locks::Mutex;
 use hostcall_seam as seam;
@@ -21,6 +21,8 @@ pub struct Fence {
     core: Arc<Core>,
     device: Weak<Inner>,
     launch: LaunchId,
+    /// Where the kernels write trace points.
+    points: Option<Arc<dyn PointsOfOthers>>,
     /// There until it is dropped.
     place: Option<Box<dyn seam::Fence>>,
     /// From when the kernels have ended.
@@ -47,6 +49,7 @@ impl Context {
             core: self.core.clone(),
             device: self.device.clone(),
             launch: self.launch_id(),
+            points: self.points(),
             place: Some(place),
             flush: Mutex::default(),
         })
@@ -74,7 +77,13 @@ impl Fence {
         }
         let server = &open(&self.device)?.server;
         let mut flush = self.flush.lock();
-        let is_flushed = flush.get_or_insert_with(|| server.begin_flush(vec![self.launch])).is_done();
+        let begin = || {
+            if let Some(points) = &self.points {
+                points.tell();
+            }
+            server.begin_flush(vec![self.launch])
+        };
+        let is_flushed = flush.get_or_insert_with(begin).is_done();
         Ok(is_flushed && server.has_handled_posts(self.launch.into()))
     }
 

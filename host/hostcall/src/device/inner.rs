@@ -13,7 +13,7 @@ use hostcall_abi::launch::{ChannelParams, LaunchId};
 use hostcall_channel::SharedMemory;
 use hostcall_channel::device::Channel;
 use hostcall_locks::Mutex;
-use hostcall_seam::{DeviceKind, Hooks, Memory, Properties, Running};
+use hostcall_seam::{DeviceAddress, DeviceKind, Hooks, Memory, Properties, Running};
 use hostcall_server::services::Builtins;
 use hostcall_server::{CancelReason, RegisterError, Server, Waiting};
 use hostcall_trace::{Source, Tracer};
@@ -73,6 +73,14 @@ impl Device {
     }
 }
 
+/// Where kernels that others launch write trace points.
+pub(crate) trait PointsOfOthers: Send + Sync {
+    /// Returns the address for a context, whose kernels may write there from now on until the process ends.
+    fn give(&self) -> DeviceAddress;
+    /// Tells readers of all that was written by now, also to pages that are not full. Where the device fails, nothing more is told.
+    fn tell(&self);
+}
+
 pub(crate) struct Inner {
     pub core: Arc<Core>,
     pub images: Images,
@@ -81,6 +89,8 @@ pub(crate) struct Inner {
     pub traced: Option<Traced>,
     /// Reads the trace points of launches, which are traced then. It ends when it is dropped.
     pub points: Option<Box<dyn Any + Send + Sync>>,
+    /// Where kernels with a context write trace points.
+    pub points_of_others: Option<Arc<dyn PointsOfOthers>>,
     /// What kernels read of the channel, as it is in `channel`.
     pub channel_params: ChannelParams,
     /// [`LaunchParams::channel`](hostcall_abi::launch::LaunchParams::channel).

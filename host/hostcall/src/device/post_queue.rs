@@ -179,6 +179,8 @@ impl Device {
             flags: MESSAGES,
             channel: 0,
             wake: [0; 2],
+            points: 0,
+            reserved: [0; 7],
         };
         // SAFETY: both are new, and as long.
         unsafe {

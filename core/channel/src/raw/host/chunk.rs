@@ -6,7 +6,7 @@ use crate::primitive::Ordering;
 use crate::region::Words;
 #[cfg(not(loom))]
 use alloc::vec::Vec;
-use hostcall_abi::raw::{RawLayout, RawWriter};
+use hostcall_abi::raw::{Place, RawLayout, RawWriter};
 
 /// The memory of a raw channel, as the host has it: the control words, and the pages that readers read.
 #[derive(Clone, Copy)]
@@ -39,6 +39,24 @@ impl<'m> RawRegion<'m> {
     /// Tells waves that nobody reads any more, so that they drop what finds no page.
     pub fn close(&self) {
         self.words.word(0).store(1, Ordering::Release);
+    }
+
+    /// Tells how far a wave has written a page, in the wave's name, unless more was told of this use of the page or a later one. Does
+    /// nothing for a page that there is not.
+    pub fn tell_place(&self, page: u32, place: Place) {
+        if page >= self.layout.pages() || place.bytes() > self.layout.page_bytes() {
+            return;
+        }
+        let word = self.words.word(self.layout.commit_at(page));
+        let mut told = word.load(Ordering::Relaxed);
+        let is_behind = |told: Place| told.is_of_use_before(place) || told.has_less_than(place);
+        // The wave may tell of more meanwhile, or close the page.
+        while is_behind(Place(told)) {
+            match word.compare_exchange(told, place.0, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => told = now,
+            }
+        }
     }
 
     /// The words of a chunk.

@@ -1,7 +1,7 @@
 //! What the host finds of a raw channel, until readers have it.
 
 use super::copier::{self, Copier};
-use super::{Memory, RawStatistics};
+use super::{Memory, RawStatistics, WrittenByOthers};
 use crate::device::core::Core;
 use crate::device::error::Error;
 use crate::device::inner::Device;
@@ -32,6 +32,8 @@ pub(super) struct Inner {
     pub number: u64,
     /// The type of its values, by name, if waves wait for pages.
     pub waits_with: Option<&'static str>,
+    /// Of a device's trace points: what kernels of others write there.
+    pub others: Option<Arc<WrittenByOthers>>,
     /// Channels and readers that somebody has.
     pub users: AtomicUsize,
     /// Contexts whose kernels may write, as long as these are known: nobody says when their kernels run.
@@ -168,7 +170,9 @@ impl Inner {
         let region = self.region();
         let launches = self.server.launches();
         let sweep = |collector: &mut Collector, chunks: &mut VecDeque<Chunk>| {
-            let is_over = |launch: LaunchId| !launches.is_known(launch);
+            // Pages of kernels of others are of no launch: nobody knows when these end.
+            let of_others = |launch| launch == LaunchId::NONE && self.others.is_some();
+            let is_over = |launch: LaunchId| !of_others(launch) && !launches.is_known(launch);
             collector.sweep(region, news, is_over, |slot, word| self.state_word(slot, word), chunks)
         };
         let mut is_new = collector.collect(region, news, chunks);
@@ -179,7 +183,8 @@ impl Inner {
             *swept_after = ended;
         }
         *may_be_lost |= is_new;
-        if !is_new && *may_be_lost && !self.may_be_written() {
+        let may_others_run = self.others.as_ref().is_some_and(|others| others.may_run());
+        if !is_new && *may_be_lost && !may_others_run && !self.may_be_written() {
             // What was taken up to here is swept or lost, if nothing runs afterwards either.
             let ring = self.memory.ring(&*self.core.backend);
             if !self.may_be_written() {

@@ -4,6 +4,7 @@
 mod copier;
 mod found;
 mod memory;
+mod of_others;
 mod pace;
 mod points;
 mod reader;
@@ -22,6 +23,7 @@ use hostcall_device::raw::RawStream;
 pub use hostcall_device::raw::{Block, DropNewest, OverwriteOldest, Policy};
 use hostcall_locks::Mutex;
 pub(super) use memory::Memory;
+pub(crate) use of_others::WrittenByOthers;
 use pace::Pace;
 pub(crate) use points::TracedPoints;
 pub(super) use points::{PointNumbers, memory as points_memory};
@@ -232,7 +234,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
         let (device, overwrites, users) = (Some(device.clone()), P::OVERWRITES, AtomicUsize::new(1));
         let number = core.holders.next_number();
         let waits_with = P::WAITS.then(std::any::type_name::<T>);
-        let contexts = Mutex::default();
+        let (others, contexts) = (None, Mutex::default());
         let inner = Arc::new(Inner {
             core,
             server,
@@ -242,6 +244,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
             number,
             waits_with,
             found,
+            others,
             users,
             contexts,
         });

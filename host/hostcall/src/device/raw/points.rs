@@ -1,8 +1,9 @@
 //! The raw channel of a device's trace points, which goes into the trace.
 
-use super::{Found, Inner, Memory, Pace, Placement, RawReader};
+use super::{Found, Inner, Memory, Pace, Placement, RawReader, WrittenByOthers};
 use crate::device::core::Core;
 use crate::device::error::Error;
+use crate::device::inner::PointsOfOthers;
 use hostcall_abi::CallError;
 use hostcall_abi::layout::Layout;
 use hostcall_abi::raw::RawLayout;
@@ -80,6 +81,7 @@ impl TracePointsHandler for PointNumbers {
 struct Drain {
     reader: RawReader<u64>,
     points: Arc<Points>,
+    others: Arc<WrittenByOthers>,
     words: Vec<u64>,
     /// Records that were dropped, as far as pages have said.
     dropped: u64,
@@ -112,6 +114,7 @@ impl Drain {
 
     /// Records all that is there now, and what was dropped of which no page tells.
     fn flush(&mut self) {
+        self.others.tell();
         let mut since = Instant::now();
         loop {
             if self.pass() {
@@ -153,6 +156,7 @@ impl TracedPoints {
         core: &Arc<Core>,
         server: &Arc<Server>,
         memory: Arc<Memory>,
+        others: Arc<WrittenByOthers>,
         home_slots: u32,
         points: Arc<Points>,
         tracer: &Tracer,
@@ -162,6 +166,7 @@ impl TracedPoints {
         let backend = core.backend.clone();
         let (overwrites, users) = (false, AtomicUsize::new(0));
         let (number, waits_with, contexts) = (0, None, Mutex::default());
+        let of_others = Some(others.clone());
         let inner = Inner {
             core,
             server,
@@ -171,11 +176,12 @@ impl TracedPoints {
             number,
             waits_with,
             found,
+            others: of_others,
             users,
             contexts,
         };
         let reader = RawReader::new(&Arc::new(inner));
-        let drain = Drain { reader, points, words: Vec::new(), dropped: 0 };
+        let drain = Drain { reader, points, others, words: Vec::new(), dropped: 0 };
         let reads = Arc::new(SharedDrain(Mutex::new(drain)));
         let before_end = Arc::downgrade(&reads);
         tracer.flush_before_end(before_end);

@@ -1,0 +1,2 @@
+/* The kernels of point_kernels.h for a GPU. */
+#include "point_kernels.h"

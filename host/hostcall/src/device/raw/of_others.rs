@@ -1,0 +1,118 @@
+//! Trace points of kernels that others launch: where these write, and what they have written by now.
+//!
+//! Such kernels come from contexts ([`crate::Context`]), and nobody tells when their waves end. So a page is open for a place that
+//! waves take one after the other ([`hostcall_abi::context::PointsParams`]), and the host learns how far it is written in three
+//! ways: from the wave that fills it, from the first wave that writes in a period of the device's clock, and by
+//! [`PointsOfOthers::tell`], which looks at the places.
+
+use super::Memory;
+use crate::device::core::Core;
+use crate::device::error::Error;
+use crate::device::inner::PointsOfOthers;
+use hostcall_abi::bytes::IntoBytes;
+use hostcall_abi::context::{MOST_PLACE_PAGE_BYTES, PLACE_BYTES, POINTS_BYTES, PlaceState, PointsParams};
+use hostcall_abi::raw::Place;
+use hostcall_seam::{Backend, DeviceAddress, DeviceKind, Memory as DeviceMemory};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Of a channel's pages, the part of which places have one open at most.
+const PART_OF_PAGES: u32 = 2;
+
+/// Where kernels of others write trace points of a device that is traced.
+pub(crate) struct WrittenByOthers {
+    memory: Arc<Memory>,
+    /// Not kept: kernels may have the address until the process ends.
+    backend: Weak<dyn Backend>,
+    /// The parameters, and the places behind them.
+    block: Arc<dyn DeviceMemory>,
+    places: u32,
+    /// Whether a kernel may have the address.
+    may_run: AtomicBool,
+}
+
+impl WrittenByOthers {
+    /// Places of the channel in `memory`, in the device with this epoch.
+    pub fn new(core: &Core, memory: Arc<Memory>, epoch: u32) -> Result<Self, Error> {
+        let backend = core.backend.clone();
+        let layout = memory.layout;
+        assert!(layout.page_bytes() <= MOST_PLACE_PAGE_BYTES, "pages of which a place counts the bytes");
+        let places = memory.home_slots().clamp(1, layout.pages() / PART_OF_PAGES);
+        let block = backend.allocate(POINTS_BYTES + places as usize * PLACE_BYTES)?;
+        let is_software = backend.properties().kind == DeviceKind::Software;
+        let params = PointsParams {
+            raw: memory.foreign_params(false),
+            states: block.address().offset(POINTS_BYTES as u64).get(),
+            places,
+            epoch,
+            sampled: 0,
+            here: if is_software { here as *const () as u64 } else { 0 },
+            reserved: [0; 3],
+        };
+        // SAFETY: the memory is new, and longer.
+        unsafe { backend.write_now(block.address(), params.as_bytes()) }?;
+        let backend = Arc::downgrade(&backend);
+        Ok(Self { memory, backend, block, places, may_run: AtomicBool::new(false) })
+    }
+
+    /// Whether kernels that nobody knows of may write.
+    pub fn may_run(&self) -> bool {
+        self.may_run.load(Ordering::SeqCst)
+    }
+
+    /// The words of all places; `None` when the device fails or is gone.
+    fn places(&self) -> Option<Vec<[u64; 2]>> {
+        let mut bytes = vec![0; self.places as usize * PLACE_BYTES];
+        let from = self.block.address().offset(POINTS_BYTES as u64);
+        // SAFETY: so many bytes lie there, which kernels access as whole words.
+        unsafe { self.backend.upgrade()?.load_words(from, &mut bytes, 8) }.ok()?;
+        let words: Vec<_> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        Some(words.as_chunks().0.to_vec())
+    }
+}
+
+impl PointsOfOthers for WrittenByOthers {
+    fn give(&self) -> DeviceAddress {
+        self.may_run.store(true, Ordering::SeqCst);
+        self.block.address()
+    }
+
+    fn tell(&self) {
+        if !self.may_run() {
+            return;
+        }
+        // A wave changes both words of a place while it holds it. What two looks find, one after the other, belongs together.
+        let (Some(before), Some(after)) = (self.places(), self.places()) else { return };
+        let region = self.memory.region();
+        for (place, _) in before.iter().zip(&after).filter(|(before, after)| before == after) {
+            let [state, ticket] = *place;
+            if let Some(state) = PlaceState::of_word(state)
+                && let Some(page) = state.page.checked_sub(1)
+            {
+                region.tell_place(page, Place::of_parts(ticket, state.bytes));
+            }
+        }
+    }
+}
+
+/// The clock of the software device, and the number of the calling thread: threads count up from 0 as they come here first.
+///
+/// # Safety
+/// A `u32` of the caller's lies at `thread`.
+unsafe extern "C" fn here(thread: *mut u32) -> u64 {
+    static THREADS: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static NUMBER: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+    // A thread that ends has lost its number, and gets another one.
+    let number = NUMBER.try_with(|number| {
+        let known = number.get().unwrap_or_else(|| THREADS.fetch_add(1, Ordering::Relaxed));
+        number.set(Some(known));
+        known
+    });
+    let number = number.unwrap_or_else(|_| THREADS.fetch_add(1, Ordering::Relaxed));
+    // SAFETY: the caller's promise.
+    unsafe { thread.write(number) };
+    hostcall_softdev::now_ns()
+}
