@@ -2,11 +2,14 @@
 
 use crate::common::{Store, source};
 use crate::{HIP, hip_kernels, temporary};
+use hostcall::device::LaunchId;
+use hostcall::graph::CaptureMode;
 use hostcall::rocm::{KernelArgument, Version};
-use hostcall::{Device, Grid};
-use inventory::Inventory;
+use hostcall::{CallError, Device, Grid, Output, Stream};
+use inventory::{Inventory, InventoryHandler, Refused};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 /// The kernels with the header of a source.
 fn bound(service: &Path, name: &str) -> PathBuf {
@@ -38,6 +41,51 @@ fn kernels_call_by_a_bound_header() {
     let code = bound(&source("../../programs/inventory/src/lib.rs"), "bound");
     run(&code, "stock", 100);
     run(&code, "stock", 1);
+}
+
+/// Notes whose calls come.
+#[derive(Clone, Default)]
+struct Callers(Arc<Mutex<Vec<(LaunchId, bool)>>>);
+
+impl InventoryHandler for Callers {
+    fn find(&self, _: u64, _: &mut Output<'_>) -> Result<Option<u64>, CallError> {
+        Ok(None)
+    }
+
+    fn add(&self, _: u64, _: u64, _: &str) -> Result<Result<(), Refused>, CallError> {
+        Ok(Ok(()))
+    }
+
+    fn transfer(&self, _: u64, _: u64, _: u64) -> Result<Result<u64, Refused>, CallError> {
+        let launch = hostcall::caller().unwrap().launch;
+        self.0.lock().unwrap().push((launch, hostcall::graph::origin().is_some()));
+        Ok(Ok(0))
+    }
+}
+
+/// Nothing tells a call which launch it is of, also where a stream of hostcall's launches the kernel or a graph replays it:
+/// the context's address is all that the kernel has.
+#[test]
+fn calls_from_a_context_are_the_context_s_whoever_launches_the_kernel() {
+    let callers = Callers::default();
+    let device = Device::builder("gfx942").service(Inventory::serve(callers.clone())).open().unwrap();
+    let (stream, context) = (device.stream().unwrap(), device.context("step").unwrap());
+    let code = bound(&source("../../programs/inventory/src/lib.rs"), "callers");
+    let code = device.load_code_object_bytes(&std::fs::read(code).unwrap(), Version::Stacks).unwrap();
+    let (kernel, out) = (code.kernel("mismatch").unwrap(), device.alloc_zeroed::<u64>(1).unwrap());
+    let arguments =
+        [KernelArgument::context(&context), KernelArgument::buffer(&out), KernelArgument::value(1u32)];
+    // SAFETY: they are what the kernel takes.
+    let launch = |stream: &Stream| unsafe { kernel.launch(stream, Grid::new(1, 64), &arguments) };
+    let own = launch(&stream).unwrap().id();
+    let graph = stream.capture(CaptureMode::ThreadLocal, |stream| launch(stream).map(drop)).unwrap();
+    let instance = graph.instantiate().unwrap();
+    for _ in 0..2 {
+        instance.launch(&stream).unwrap();
+    }
+    stream.synchronize().unwrap();
+    assert_ne!(own, context.launch_id());
+    assert_eq!(*callers.0.lock().unwrap(), [(context.launch_id(), false); 3]);
 }
 
 #[test]
