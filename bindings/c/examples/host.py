@@ -19,7 +19,7 @@ FOUND, ADDED, DUPLICATE, MOVED = range(1, 5)
 
 
 class Method(Structure):
-    _fields_ = [("number", c_uint32), ("name", c_char_p)]
+    _fields_ = [("number", c_uint64), ("name", c_char_p)]
 
 
 class Place(Structure):

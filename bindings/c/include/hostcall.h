@@ -485,12 +485,16 @@ typedef void (*hostcall_free_function)(void *state);
 typedef void (*hostcall_report_function)(void *state, const char *text);
 
 // A method of a service: the number by which kernels call it, and its name for reports. The library keeps one copy of each
-// name as long as the process runs.
+// name as long as the process runs. A header of `hostcall bind` has these of a service as `PRICES_METHODS`, say.
 typedef struct {
   // From 1 to 65,535. Services of hostcall's have those up to 255. The methods of a Rust service `#[service(number = N)]`
   // have N, N + 1 and so on in the trait's order. Without a number of its own it has one from 32,768 on, which comes from
   // its name: give it one that hosts in other languages serve.
-  uint32_t number;
+  //
+  // Above these 16 bits are the 20 of the types' hash, as HOSTCALL_METHOD(number, check) of hostcall_device.h puts them: calls
+  // with others end with HOSTCALL_CALL_TYPE_MISMATCH, and a line on the standard error says so. With 0 there, calls of all
+  // types reach the handler.
+  uint64_t number;
   // As "Inventory::find".
   const char *name;
 } hostcall_method;
@@ -506,7 +510,8 @@ typedef struct {
   // Nobody waits for the reply.
   bool is_post;
   // `word_count` words: the values of the parameters in order, with the length in bytes for a `&str` or a `&[u8]`, and
-  // nothing for a `&mut [u8]`. Nobody has compared the method's types with the kernel's: a handler checks how many there are.
+  // nothing for a `&mut [u8]`. Where the method has no check bits, nobody has compared its types with the kernel's: a handler
+  // looks how many there are.
   const uint64_t *words;
   // How many words there are.
   size_t word_count;

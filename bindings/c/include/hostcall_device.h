@@ -1775,8 +1775,8 @@ HOSTCALL_FUNCTION int hostcall_post_claimed_(uint64_t context, const int is_mess
 
 /*
  * Posts 0 to 5 words to a method of a service: nobody waits for it, and nothing tells whether a handler has it. Waits only for
- * room, while the host handles posts more slowly than they come. Returns whether the post lies in the ring of its slot: not where
- * it has more words.
+ * room, while the host handles posts more slowly than they come. Posts of a lane may come in another order; those of a scope do
+ * not. Returns whether the post lies in the ring of its slot: not where it has more words.
  */
 HOSTCALL_FUNCTION int hostcall_post_words(uint64_t context, uint64_t method, const uint64_t *words, uint32_t count_of_words) {
     return count_of_words <= HOSTCALL_MOST_POST_WORDS_ && hostcall_post_claimed_(context, 0, method, words, count_of_words);

@@ -8,18 +8,23 @@ use hostcall::service::{Reply, Request, Service};
 use hostcall::{Caller, Device};
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
+use hostcall_abi::word::CHECK_BITS;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
 
 /// A method of a service: the number by which kernels call it, and its name for reports. The library keeps one copy of each
-/// name as long as the process runs.
+/// name as long as the process runs. A header of `hostcall bind` has these of a service as `PRICES_METHODS`, say.
 #[repr(C)]
 pub struct hostcall_method {
     /// From 1 to 65,535. Services of hostcall's have those up to 255. The methods of a Rust service `#[service(number = N)]`
     /// have N, N + 1 and so on in the trait's order. Without a number of its own it has one from 32,768 on, which comes from
     /// its name: give it one that hosts in other languages serve.
-    pub number: u32,
+    ///
+    /// Above these 16 bits are the 20 of the types' hash, as HOSTCALL_METHOD(number, check) of hostcall_device.h puts them: calls
+    /// with others end with HOSTCALL_CALL_TYPE_MISMATCH, and a line on the standard error says so. With 0 there, calls of all
+    /// types reach the handler.
+    pub number: u64,
     /// As "Inventory::find".
     pub name: *const c_char,
 }
@@ -55,7 +60,8 @@ pub struct hostcall_call<'a> {
     /// Nobody waits for the reply.
     pub is_post: bool,
     /// `word_count` words: the values of the parameters in order, with the length in bytes for a `&str` or a `&[u8]`, and
-    /// nothing for a `&mut [u8]`. Nobody has compared the method's types with the kernel's: a handler checks how many there are.
+    /// nothing for a `&mut [u8]`. Where the method has no check bits, nobody has compared its types with the kernel's: a handler
+    /// looks how many there are.
     pub words: *const u64,
     /// How many words there are.
     pub word_count: usize,
@@ -188,14 +194,21 @@ impl Offered<'_> {
         let given = unsafe { values(service.methods, service.method_count, "methods") }?;
         let mut methods = Vec::with_capacity(given.len());
         for hostcall_method { number, name } in given {
-            let number: u16 = crate::handle::fits(u64::from(*number), "a method's number")?;
+            let (check, number) = (number >> 16, *number as u16);
+            if check >> CHECK_BITS != 0 {
+                let text = format!(
+                    "the number of a method is {number:#x}: pass 1 to 65535, or HOSTCALL_METHOD(number, check)"
+                );
+                return Err(Failure::invalid(text));
+            }
             // SAFETY: the caller's promise.
             let name = static_name(unsafe { text(*name, "name") }?);
             if number == 0 {
                 let text = format!("{name} has the number 0, by which no kernel calls: pass one from 1 on");
                 return Err(Failure::invalid(text));
             }
-            methods.push(Method::untyped(name, number));
+            // SAFETY: no schema of 20 bits is that of a method that trusts its callers.
+            methods.push(unsafe { Method::described(name, number, check, false) });
         }
         Ok(Served { methods, handler, state, places: places.clone() })
     }

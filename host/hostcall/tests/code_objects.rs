@@ -9,6 +9,7 @@ use hostcall::llvm::End;
 use hostcall::rocm::{CodeObject, CodeObjectError, KernelArgument, Version};
 use hostcall::{Device, Grid};
 use std::path::Path;
+use std::time::Duration;
 
 fn load(device: &Device, image: &[u8]) -> Result<CodeObject, Error> {
     device.load_code_object_bytes(image, Version::Stacks)
@@ -39,6 +40,32 @@ fn lanes_have_no_more_of_their_ids_than_the_kernel_asks_for() {
     let words = run(&device, &code, "places", Grid::new_3d([1, 1, 1], [2, 2, 1]), None).unwrap();
     assert_eq!(words[..2], [1, 2]);
     assert!(words[2..].iter().all(|word| *word == 0));
+}
+
+/// The GPU in software has 2048 waves: of workgroups of two waves, 1024 run at once.
+#[test]
+fn a_grid_that_meets_and_is_too_large_is_told_of() {
+    let device = Device::open("gfx942").unwrap();
+    let code = load(&device, &compile("plain.hip", 5, "-O2")).unwrap();
+    let (kernel, stream) = (code.kernel("meet").unwrap(), device.stream().unwrap());
+    let (come, go) = (device.alloc_zeroed::<u64>(1).unwrap(), device.pinned::<u64>(1).unwrap());
+    let launch = |workgroups: u32| {
+        let count = KernelArgument::value(u64::from(workgroups));
+        let arguments = [KernelArgument::buffer(&come), KernelArgument::pinned(&go), count];
+        // SAFETY: they are what the kernel takes.
+        unsafe { kernel.launch(&stream, Grid::new(workgroups, 128), &arguments) }.unwrap()
+    };
+    launch(1024).wait().unwrap();
+    come.write(&[0]).unwrap();
+    let large = launch(1025);
+    let error = large.wait_for(Duration::from_secs(1)).unwrap_err();
+    let told =
+        "kernel `meet` has 1025 workgroups, of which at most 1024 run at once: if all wait for each other";
+    assert!(error.to_string().contains(told), "{error}");
+    let error = stream.synchronize_for(Duration::from_millis(100)).unwrap_err();
+    assert!(error.to_string().contains(told), "{error}");
+    go[0].set(1);
+    large.wait().unwrap();
 }
 
 /// Returns the file without its table of sections, which nothing needs that loads it.

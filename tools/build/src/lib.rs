@@ -45,7 +45,7 @@ mod stack;
 mod target;
 mod toolchain;
 
-pub use bind::{BindError, bind_c};
+pub use bind::{BindError, bind_c, bind_python};
 pub use error::BuildError;
 pub use image::Image;
 pub use kernels::Kernels;

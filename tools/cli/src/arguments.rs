@@ -67,10 +67,13 @@ pub enum Command {
         /// Folder of the program's package
         program: PathBuf,
     },
-    /// Prints a C header of services in Rust, by which kernels in C, C++, CUDA and HIP call them with their types
+    /// Prints a C header of services, by which kernels in C, C++, CUDA and HIP call them with their types
     Bind {
-        /// The source with the services' traits, and the structs and enums that they name
+        /// Rust with the services' traits, and the structs and enums that they name; or a description, a file `.toml`
         file: PathBuf,
+        /// Prints a module for hosts in Python instead: classes with the services' annotated methods
+        #[arg(long)]
+        python: bool,
         /// This service alone
         #[arg(long, value_name = "NAME")]
         service: Option<String>,

@@ -57,7 +57,7 @@ fn main() {
                 let program = image::package_around(program);
                 build_image(&build.request(program, target.clone()), &target, report)
             }
-            Command::Bind { file, service } => bind(&file, service.as_deref()),
+            Command::Bind { file, python, service } => bind(&file, python, service.as_deref()),
             Command::New { app: false, name } => new::package(&name),
             Command::New { app: true, name } => new::app(&name),
             Command::Trace(command) => trace::run(command),
@@ -203,8 +203,9 @@ fn suggestion(error: &clap::Error) -> String {
     meant.map_or_else(String::new, |meant| format!(": did you mean `{meant}`?"))
 }
 
-fn bind(file: &Path, service: Option<&str>) -> Outcome {
-    print(format_args!("{}", hostcall_build::bind_c(file, service)?))
+fn bind(file: &Path, python: bool, service: Option<&str>) -> Outcome {
+    let bind = if python { hostcall_build::bind_python } else { hostcall_build::bind_c };
+    print(format_args!("{}", bind(file, service)?))
 }
 
 fn devices(verbose: bool) -> Outcome {

@@ -112,13 +112,13 @@ int main(int argc, char **argv) {
     EXPECT(!strcmp(hostcall_device_target(device), "cpu") && hostcall_device_wave_lanes(device) == 64);
 
     /* Services come and go. Their state is freed once, also when they are refused. */
-    const hostcall_method method = {512, "Inventory::find"}, large = {65536, "Inventory::find"},
+    const hostcall_method method = {512, "Inventory::find"}, large = {UINT64_C(1) << 36 | 512, "Inventory::find"},
                           none = {0, "Inventory::find"};
     hostcall_service service = {&method, 1, find, &freed, count_freed, false};
     works(hostcall_device_register(device, &service, &registration, &error));
     fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_REFUSED, "registered twice");
     service.methods = &large;
-    fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "65536");
+    fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "pass 1 to 65535, or HOSTCALL_METHOD");
     service.methods = &none;
     fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "has the number 0");
     EXPECT(freed == 4);

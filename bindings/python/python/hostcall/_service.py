@@ -181,6 +181,7 @@ def method(function: Any = None, /, *, number: int | None = None, batch: Fields 
 class Description:
     """What ``@hostcall.service`` says of a class."""
 
+    of: type
     name: str
     number: int
     is_typed: bool
@@ -195,7 +196,14 @@ class Description:
             if isinstance(service, type):
                 # Only its types are asked for.
                 function = MethodType(function, service)
-            methods.append(method_of(function, options, number, f"{self.name}::{name}", self.is_typed))
+            full = f"{self.name}::{name}"
+            found = method_of(function, options, number, full, self.is_typed)
+            declared = vars(self.of)[name]
+            if getattr(function, "__func__", function) is not declared:
+                said = method_of(MethodType(declared, service), options, number, full, self.is_typed)
+                if (found.arguments, found.results) != (said.arguments, said.results):
+                    raise TypeError(f"{function.__qualname__} has other types than {self.of.__name__} says: annotate it as there")
+            methods.append(found)
             number += 1
         return methods
 
@@ -218,12 +226,13 @@ def service(of: Union[C, None] = None, /, *, number: int | None = None, name: st
 
     Names and numbers are those of a Rust trait of the same name; without a number it is the one that such a trait has. Calls of
     other types end with ``TYPE_MISMATCH`` where the service is ``typed``, else a function checks what it gets:
-    ``hostcall.header`` writes what kernels in C name methods by.
+    ``hostcall.header`` writes what kernels in C name methods by. A class may be derived from a service's, with methods of the
+    same types: ``hostcall bind --python`` makes the one to derive from.
     """
 
     def mark(of: C) -> C:
         text = name or of.__name__
-        described = Description(text, _hostcall.number_of(text) if number is None else number, typed)
+        described = Description(of, text, _hostcall.number_of(text) if number is None else number, typed)
         for attribute, value in vars(of).items():
             if inspect.isfunction(value) and not attribute.startswith("_"):
                 described.functions[attribute] = getattr(value, "_hostcall_options", Options())

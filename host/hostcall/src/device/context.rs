@@ -150,7 +150,7 @@ impl Device {
 
 /// Begins a launch for calls to be of. What a kernel has told of an ended one with the same id is not its.
 fn begin(device: &Inner, name: &Arc<str>) -> Result<LaunchId, Error> {
-    let record = LaunchRecord { kernel: name.clone(), workgroups: [0; 3] };
+    let record = LaunchRecord { kernel: name.clone(), ..LaunchRecord::default() };
     let limit = LAUNCHES as usize;
     let begun = device.server.begin_context(record);
     let launch = begun.map_err(|_| LaunchRefused::TooManyLaunches { limit })?;

@@ -11,7 +11,6 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_abi::raw::ForeignRawParams;
 use hostcall_seam::{HiddenParameters, Kernel};
-use hostcall_server::LaunchRecord;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -47,7 +46,7 @@ impl ForeignKernel {
         sequence: u64,
         words: &StreamWords,
     ) -> Result<LaunchId, Error> {
-        let record = LaunchRecord { kernel: self.name.clone(), workgroups: grid.workgroups };
+        let record = grid.record(self.name.clone());
         let limit = LAUNCHES as usize;
         let launch = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
         let stop_at = words.stop_at().get();

@@ -5,6 +5,8 @@ use hostcall_abi::launch::{
     KernelInfo, LEAST_STAGING_BYTES, PULLS, RESERVED_WORKGROUP_BYTES, STAGING_ALIGN, shared_bytes,
 };
 use hostcall_seam::{DeviceKind, KernelLimits, Properties};
+use hostcall_server::LaunchRecord;
+use std::sync::Arc;
 
 /// How many lanes a launch has, and how they are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +63,11 @@ impl Grid {
             .saturating_add(self.workgroup_memory_bytes.into())
             .saturating_add(RESERVED_WORKGROUP_BYTES as u64);
         u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
+    /// Returns what the server has to know of a launch.
+    pub(super) fn record(&self, kernel: Arc<str>) -> LaunchRecord {
+        LaunchRecord { kernel, workgroups: self.workgroups, lanes: self.workgroup_lanes() }
     }
 
     /// Refuses what no launch on the device can be.
@@ -138,7 +145,7 @@ fn staging_of(
     (room >= least).then(|| start + wanted.clamp(least, room))
 }
 
-fn product(sizes: [u32; 3]) -> u64 {
+pub(super) fn product(sizes: [u32; 3]) -> u64 {
     sizes.iter().fold(1, |product: u64, size| product.saturating_mul((*size).into()))
 }
 

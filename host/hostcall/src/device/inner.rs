@@ -3,7 +3,8 @@
 
 use super::closure_table::Closures;
 use super::core::Core;
-use super::error::Error;
+use super::error::{CrowdedGrid, Error};
+use super::grid::product;
 use super::hostcalls::Hostcalls;
 use super::images::Images;
 use super::owners::Owners;
@@ -15,7 +16,7 @@ use hostcall_channel::device::Channel;
 use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceAddress, DeviceKind, Hooks, Memory, Properties, Running};
 use hostcall_server::services::Builtins;
-use hostcall_server::{CancelReason, RegisterError, Server, Waiting};
+use hostcall_server::{CancelReason, LaunchRecord, RegisterError, Server, Waiting};
 use hostcall_trace::{Source, Tracer};
 use std::any::Any;
 use std::collections::HashMap;
@@ -263,6 +264,22 @@ impl Inner {
             false => None,
         };
         let longest = of_channels.or(call);
-        Error::TimedOut { what, limit, longest: longest.map(Box::new) }
+        let is_told = longest.is_none() && limit >= LEAST_TO_ASK_CHANNELS;
+        let crowded = is_told.then(|| self.crowded()).flatten().map(Box::new);
+        Error::TimedOut { what, limit, longest: longest.map(Box::new), crowded }
+    }
+
+    /// Returns a launch that has more workgroups than the device can run at once, if there is one.
+    fn crowded(&self) -> Option<CrowdedGrid> {
+        let properties = self.core.backend.properties();
+        let at_once = |launch: &LaunchRecord| {
+            let waves = launch.lanes.div_ceil(u64::from(properties.wave_size)).max(1);
+            u64::from(properties.resident_waves) / waves
+        };
+        let crowded = |launch: LaunchRecord| {
+            let (workgroups, at_once) = (product(launch.workgroups), at_once(&launch));
+            (workgroups > at_once).then_some(CrowdedGrid { kernel: launch.kernel, workgroups, at_once })
+        };
+        self.server.running().into_iter().find_map(crowded)
     }
 }

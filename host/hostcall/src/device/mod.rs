@@ -48,8 +48,8 @@ pub use builder::{DeviceBuilder, devices};
 pub use closures::{Hostcall, UntypedHostcall, WireType};
 pub use context::Context;
 pub use error::{
-    BoundsError, CodeObjectError, Error, HostcallState, ImageError, LaunchFailure, LaunchRefused,
-    NotContinuous, ProgramError,
+    BoundsError, CodeObjectError, CrowdedGrid, Error, HostcallState, ImageError, LaunchFailure,
+    LaunchRefused, NotContinuous, ProgramError,
 };
 pub use event::Event;
 pub use fence::Fence;

@@ -12,7 +12,6 @@ use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::{LaunchId, LaunchParams, TRACED};
 use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_seam::{BackendError, DeviceKind, KernelLimits, KernelMemory, Properties};
-use hostcall_server::LaunchRecord;
 use std::fmt;
 use std::sync::Arc;
 
@@ -137,7 +136,7 @@ pub(crate) fn begin(
     sequence: u64,
     words: &StreamWords,
 ) -> Result<LaunchId, Error> {
-    let record = LaunchRecord { kernel: name, workgroups: grid.workgroups };
+    let record = grid.record(name);
     let limit = LAUNCHES as usize;
     let id = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
     let of_stream = OfStream { stop_at: words.stop_at().get(), last_post: words.last_post().get(), list: 0 };

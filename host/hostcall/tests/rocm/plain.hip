@@ -24,4 +24,14 @@ __global__ void deep(u64 *out, u64 depth) {
         none[i] = 0;
     out[0] = down(depth, none);
 }
+
+/* Its workgroups wait until so many have come, or the host has them go. */
+__global__ void meet(u64 *come, u64 *go, u64 count) {
+    if (__builtin_amdgcn_workitem_id_x() == 0) {
+        __hip_atomic_fetch_add(come, 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+        while (__hip_atomic_load(come, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) < count &&
+               __hip_atomic_load(go, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0)
+            __builtin_amdgcn_s_sleep(10);
+    }
+}
 }

@@ -214,7 +214,7 @@ impl Server {
     pub fn begin_list(&self, records: &Arc<[LaunchRecord]>) -> Option<LaunchIds> {
         let (launches, are_only) = self.shared.launches.begin_list(records)?;
         if let Some(trace) = &self.shared.trace {
-            for (id, LaunchRecord { kernel, workgroups }) in launches.ids().zip(&**records) {
+            for (id, LaunchRecord { kernel, workgroups, .. }) in launches.ids().zip(&**records) {
                 trace.launch_began(id, kernel, *workgroups);
             }
         }
@@ -256,6 +256,12 @@ impl Server {
     /// Returns why it was cancelled first, if it was.
     pub fn end(&self, id: LaunchId) -> Option<CancelReason> {
         self.end_all(id.into()).first().map(|(_, why)| *why)
+    }
+
+    /// Returns what the launches are that have begun and not ended. Contexts are among them, with no workgroup.
+    pub fn running(&self) -> Vec<LaunchRecord> {
+        let launches = &self.shared.launches;
+        launches.ids().into_iter().filter_map(|id| launches.record(id)).collect()
     }
 
     /// Takes what was counted of a launch's calls and posts that reached no service, since it began or this was asked last. Of

@@ -7,6 +7,7 @@ use super::posts::queue;
 use super::registry::{Entry, Kind, Registry};
 use super::reply::ReplyPlace;
 use super::shared::Shared;
+use super::unserved;
 use crate::engine::caught::catch;
 use crate::engine::trace::Recording;
 use hostcall_abi::launch::LaunchId;
@@ -73,7 +74,7 @@ pub(crate) fn batch(
                     // Before the lanes have their answers: who waits for their kernel finds them counted.
                     for packet in 0..batch.count() {
                         let (launch, lanes) = (launch_of(batch, packet), batch.ranks(packet).len() as u64);
-                        shared.unserved.count(launch, rung.service(), error, lanes, 0);
+                        unserved::count(shared, launch, rung.service(), error, lanes, 0);
                     }
                     return refuse(shared, batch, error);
                 }
@@ -209,7 +210,7 @@ pub(crate) fn posts(
                 Ok(entry) => entry,
                 Err(error) => {
                     let left = posts.left();
-                    shared.unserved.count(caller.launch, head.service, error, 0, left as u64);
+                    unserved::count(shared, caller.launch, head.service, error, 0, left as u64);
                     shared.statistics.count_refused_posts(left);
                     return posts.count();
                 }

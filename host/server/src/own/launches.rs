@@ -19,6 +19,8 @@ pub struct LaunchRecord {
     pub kernel: Arc<str>,
     /// Workgroups in x, y and z.
     pub workgroups: [u32; 3],
+    /// Lanes of a workgroup.
+    pub lanes: u64,
 }
 
 /// Launches that have ended, whose indices are theirs still.
@@ -585,7 +587,7 @@ mod tests {
     fn launches_of_a_list_are_ones_own_until_they_end_together() {
         let launches = launches();
         let records: Arc<[LaunchRecord]> = (0..100)
-            .map(|place| LaunchRecord { kernel: format!("kernel {place}").into(), workgroups: [1; 3] })
+            .map(|place| LaunchRecord { kernel: format!("kernel {place}").into(), ..LaunchRecord::default() })
             .collect();
         let (single, _) = launches.begin(LaunchRecord::default()).unwrap();
         let mut seen = std::collections::HashSet::new();

@@ -189,7 +189,7 @@ impl Shared {
 
     /// The kernel of a launch, and where in its grid this wave is, if it is one of the launch's.
     pub fn place_of_wave(&self, launch: LaunchId, wave: Option<Owner>) -> (Arc<str>, Option<WavePlace>) {
-        let Some(LaunchRecord { kernel, workgroups: [width, height, _] }) = self.launches.record(launch)
+        let Some(LaunchRecord { kernel, workgroups: [width, height, _], .. }) = self.launches.record(launch)
         else {
             return ("".into(), None);
         };

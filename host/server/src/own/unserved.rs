@@ -1,10 +1,13 @@
 //! Calls and posts that reached no service: to numbers that nobody serves, or of other types than the service's. Their lanes get a
 //! status, which kernels of other compilers may drop; here it is counted for who waits for these kernels.
 
+use super::shared::Shared;
 use crate::engine::rare::Rare;
+use crate::engine::report;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
-use std::collections::HashMap;
+use hostcall_locks::Mutex;
+use std::collections::{HashMap, HashSet};
 
 /// Most launches and numbers of which calls are counted. Those of more are not told of.
 const MOST_COUNTED: usize = 1024;
@@ -25,13 +28,39 @@ pub struct Unserved {
 
 /// Those of all launches, until somebody asks.
 #[derive(Default)]
-pub(crate) struct UnservedCounts(Rare<HashMap<(LaunchId, u16), Unserved>>);
+pub(crate) struct UnservedCounts {
+    counted: Rare<HashMap<(LaunchId, u16), Unserved>>,
+    /// Numbers whose calls had other types, and whose first one was told of.
+    told: Mutex<HashSet<u16>>,
+}
+
+/// Counts calls and posts of a launch, and tells of the first of each number that has other types than its service.
+#[cold]
+pub(super) fn count(
+    shared: &Shared,
+    launch: LaunchId,
+    number: u16,
+    error: CallError,
+    calls: u64,
+    posts: u64,
+) {
+    shared.unserved.count(launch, number, error, calls, posts);
+    if error == CallError::TypeMismatch && shared.unserved.told.lock().insert(number) {
+        let registry = shared.registry();
+        let method = registry.find(number).map_or("a method", |entry| entry.method.name());
+        let record = shared.launches.record(launch);
+        let kernel = record.as_ref().map_or("a kernel", |record| &record.kernel);
+        report::line(format_args!(
+            "`{kernel}` calls {method} (number {number}) with other types than its service has: build the kernel again, or make \
+             its header again by `hostcall bind`"
+        ));
+    }
+}
 
 impl UnservedCounts {
     /// Counts calls and posts of a launch. The last error of a number stays.
-    #[cold]
-    pub fn count(&self, launch: LaunchId, number: u16, error: CallError, calls: u64, posts: u64) {
-        self.0.change(|counted| {
+    fn count(&self, launch: LaunchId, number: u16, error: CallError, calls: u64, posts: u64) {
+        self.counted.change(|counted| {
             if counted.len() >= MOST_COUNTED && !counted.contains_key(&(launch, number)) {
                 return;
             }
@@ -51,12 +80,12 @@ impl UnservedCounts {
             found.sort_unstable_by_key(|unserved| unserved.number);
             found
         };
-        self.0.change_some(take).unwrap_or_default()
+        self.counted.change_some(take).unwrap_or_default()
     }
 
     /// Forgets what was counted of launches that have ended.
     pub fn forget(&self, have_ended: impl Fn(LaunchId) -> bool) {
-        self.0.change_some(|counted| counted.retain(|(launch, _), _| !have_ended(*launch)));
+        self.counted.change_some(|counted| counted.retain(|(launch, _), _| !have_ended(*launch)));
     }
 }
 

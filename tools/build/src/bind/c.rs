@@ -122,6 +122,7 @@ impl Writer<'_> {
     fn service(&mut self, service: &Service) -> Result<(), String> {
         self.line("");
         self.comment(&service.docs, &format!("The service {}.", service.name));
+        let mut table = String::new();
         for (at, method) in service.methods.iter().enumerate() {
             let number = service.number + at as u16;
             let check = check_of(method.schema(&service.name));
@@ -130,6 +131,20 @@ impl Writer<'_> {
             self.claim(&name, &what)?;
             self.claim(&function, &what)?;
             self.line(&format!("#define {name} HOSTCALL_METHOD({number}, {check:#x})"));
+            let _ = write!(
+                table,
+                "{}{{{name}, \"{}::{}\"}}",
+                if at > 0 { ", " } else { "" },
+                service.name,
+                method.name
+            );
+        }
+        // Hosts serve no service of hostcall's own.
+        if service.number >= number::USER {
+            let name = format!("{}_METHODS", self.prefix.to_uppercase());
+            self.claim(&name, &format!("the methods of {}", service.name))?;
+            self.line("/* For a host in C: between the braces of an array of `hostcall_method`. */");
+            self.line(&format!("#define {name} {table}"));
         }
         for method in &service.methods {
             for (_, kind) in &method.parameters {

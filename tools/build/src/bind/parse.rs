@@ -22,10 +22,10 @@ pub(super) fn services(file: &File, wanted: Option<&str>) -> Result<Vec<Service>
         }
     }
     if services.is_empty() {
-        let message = match wanted {
-            Some(name) => format!("no trait `{name}` with #[service] is in the file"),
-            None => "no trait with #[service] is in the file".into(),
-        };
+        let name = wanted.map(|name| format!(" `{name}`")).unwrap_or_default();
+        let message = format!(
+            "no service{name} is in the file: write a trait with #[service], or [service.NAME] in a file `.toml`"
+        );
         return Err(Error::new(proc_macro2::Span::call_site(), message));
     }
     Ok(services)

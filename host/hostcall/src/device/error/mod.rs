@@ -20,9 +20,11 @@ use hostcall_server::llvm::Fault;
 use hostcall_server::services::Panic;
 use hostcall_server::{RegisterError, ServerError, Waiting};
 use std::any::Any;
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What can go wrong with a device.
 #[derive(Debug, thiserror::Error)]
@@ -174,9 +176,10 @@ pub enum Error {
     },
     /// The time that was given has passed.
     #[error(
-        "{what} has not ended after {limit:?}{}; it goes on: wait longer, or cancel its launches before the stream is dropped, \
+        "{what} has not ended after {limit:?}{}{}; it goes on: wait longer, or cancel its launches before the stream is dropped, \
          which waits for them",
-        longest_wait(longest.as_deref())
+        clause(longest.as_deref()),
+        clause(crowded.as_deref())
     )]
     TimedOut {
         /// What was waited for.
@@ -187,6 +190,9 @@ pub enum Error {
         /// what was waited for, or of what keeps that from ending. Where no call waits, and the limit was at
         /// least 100 ms, a wave that waits for a free page of a raw channel, if there is one.
         longest: Option<Box<Waiting>>,
+        /// Where there is no such wait either: a launch of the device that has more workgroups than run at once. Those that
+        /// have begun may wait for those that have not.
+        crowded: Option<Box<CrowdedGrid>>,
     },
     /// A program that was linked with LLVM's GPU libc cannot be started.
     #[error(transparent)]
@@ -286,8 +292,24 @@ fn until(has_limit: bool) -> &'static str {
     }
 }
 
-fn longest_wait(waiting: Option<&Waiting>) -> String {
-    waiting.map_or_else(String::new, |waiting| format!("; {waiting}"))
+fn clause(what: Option<&impl fmt::Display>) -> String {
+    what.map_or_else(String::new, |what| format!("; {what}"))
+}
+
+/// A launch that has more workgroups than its device runs at once.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "kernel `{kernel}` has {workgroups} workgroups, of which at most {at_once} run at once: if all wait for each other, it \
+     never ends, and needs a smaller grid"
+)]
+#[non_exhaustive]
+pub struct CrowdedGrid {
+    /// The kernel.
+    pub kernel: Arc<str>,
+    /// Workgroups of its grid.
+    pub workgroups: u64,
+    /// How many the device has waves for. It may run fewer, of kernels that need much memory or many registers.
+    pub at_once: u64,
 }
 
 /// Why a launch was refused. Nothing was launched.

@@ -253,7 +253,7 @@ impl KernelNode {
 
     /// Returns what the server has to know of its launches.
     pub fn record(&self) -> LaunchRecord {
-        LaunchRecord { kernel: self.kernel.name.clone(), workgroups: self.grid.workgroups }
+        self.grid.record(self.kernel.name.clone())
     }
 
     /// Makes the parts of its launch as the one with this place in a list.
