@@ -4,6 +4,7 @@ use crate::channel::RawChannel;
 use crate::errors::Errors;
 use crate::handling::{Handling, PlaceOf};
 use crate::kernels::{RawBuffer, RawCode};
+use crate::posts::RawPostQueue;
 use crate::queue::Queue;
 use crate::released::DropsFree;
 use crate::service::{Described, Registered, Served};
@@ -157,6 +158,18 @@ impl RawDevice {
     ) -> PyResult<RawChannel> {
         let device = self.device()?;
         py.detach(|| RawChannel::new(&device, pages, page_bytes, policy, is_staged))
+    }
+
+    /// Makes a post queue.
+    fn post_queue(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        waves: u32,
+        ring_entries: u32,
+    ) -> PyResult<RawPostQueue> {
+        let device = self.device()?;
+        py.detach(|| RawPostQueue::new(&device, name, waves, ring_entries))
     }
 
     /// Loads a code object of another compiler.

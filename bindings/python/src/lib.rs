@@ -4,7 +4,7 @@
 //! A call's hops: the server's consumer finds it and puts it into the device's [`queue`]; the [`interpreter`]'s thread takes all
 //! that is there and holds the GIL once for it; [`handling`] turns [`words`] into arguments, calls the function and answers.
 //! Functions that JAX compiles call by [`xla`]. A [`channel`] has records that kernels stream, which [`arrow`] gives to others.
-//! The [`watch`]dog ends calls at their deadlines, whoever has the GIL.
+//! [`posts`] are for a thread of the user's, which polls. The [`watch`]dog ends calls at their deadlines, whoever has the GIL.
 
 mod arrow;
 mod channel;
@@ -13,6 +13,7 @@ mod errors;
 mod handling;
 mod interpreter;
 mod kernels;
+mod posts;
 mod queue;
 mod released;
 mod service;
@@ -35,6 +36,8 @@ mod _hostcall {
     use super::device::{RawContext, RawDevice, RawFence};
     #[pymodule_export]
     use super::kernels::{RawBuffer, RawCode, RawLaunch};
+    #[pymodule_export]
+    use super::posts::RawPostQueue;
     #[pymodule_export]
     use super::xla::xla_handlers;
     #[pymodule_export]

@@ -25,6 +25,7 @@ from ._channel import Channel, ChannelStatistics, ChannelStream, Page, Pages
 from ._device import Caller, Context, Device, DeviceInfo, Fence, Statistics, caller, check_number, devices
 from ._errors import KernelPanic, LostCalls, Refuse
 from ._kernels import Code, Launch
+from ._posts import Post, PostQueue, PostQueueStatistics, Posts
 from ._run import ProgramPanic, Report, Wait, run
 from ._service import header, method, service
 from ._types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
@@ -47,6 +48,10 @@ __all__ = [
     "LostCalls",
     "Page",
     "Pages",
+    "Post",
+    "PostQueue",
+    "PostQueueStatistics",
+    "Posts",
     "ProgramPanic",
     "Refuse",
     "Report",

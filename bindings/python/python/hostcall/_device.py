@@ -26,6 +26,7 @@ from ._errors import KernelPanic, LostCalls, Refuse, add_note, lost_text, raise_
 from ._kernels import Code
 from ._loop import Loop
 from ._output import Destination, Output
+from ._posts import PostQueue
 from ._service import Fields, Method, Options, description_of, method_of
 from ._types import u64
 from ._watch import dump_signal
@@ -476,6 +477,17 @@ class Device(_Closing):
         Raises ``ValueError`` for other sizes, ``TypeError`` for another dtype, ``RuntimeError`` where there is no memory.
         """
         return channel_of(self, dtype, pages, page_bytes, policy, staged)
+
+    def post_queue(self, name: str = "posts", *, waves: int = 256, ring_entries: int = 2048) -> PostQueue:
+        """Makes a post queue, to which kernels post up to 128 bytes for a thread of yours that polls. ``name`` is what errors call it.
+
+        ``waves`` is how many waves post at the same time: more wait for each other. ``ring_entries``, of 16 bytes, are those of each
+        wave's ring: a power of two, 16 a lane at least and 65,536 at most. A post of ``n`` words takes ``1 + n // 2``. Make one for
+        each purpose, not one for each launch: its memory stays until the process ends.
+
+        Raises ``ValueError`` for other sizes, ``RuntimeError`` where there is no memory.
+        """
+        return PostQueue(self, self._raw.post_queue(name, waves, ring_entries), name)
 
     def load(self, path: str | PathLike[str]) -> Code:
         """Loads a code object that another compiler made, as of HIP for ``gfx942``."""
