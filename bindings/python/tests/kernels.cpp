@@ -149,6 +149,12 @@ uint32_t rounds(uint64_t queue, uint64_t *stored, uint32_t count) {
     return count;
 }
 
+// A kernel that never ends.
+void spins() {
+    for (volatile bool goes_on = true; goes_on;)
+        ;
+}
+
 void says(uint64_t context, uint32_t lane) {
     hostcall_printf(context, "lane %u is here\n", lane);
 }

@@ -28,6 +28,7 @@ from ._kernels import Code, Launch
 from ._posts import Post, PostQueue, PostQueueStatistics, Posts
 from ._run import ProgramPanic, Report, Wait, run
 from ._service import header, method, service
+from ._worker import Worker
 from ._types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ __all__ = [
     "Report",
     "Statistics",
     "Wait",
+    "Worker",
     "caller",
     "check_number",
     "devices",

@@ -27,6 +27,7 @@ from ._kernels import Code
 from ._loop import Loop
 from ._output import Destination, Output
 from ._posts import PostQueue
+from ._run import Wait
 from ._service import Fields, Method, Options, description_of, method_of
 from ._types import u64
 from ._watch import dump_signal
@@ -41,6 +42,9 @@ _of_all: list[Callable[[Device], object]] = []
 
 _LONGEST_OUTPUT = 5.0
 """How many seconds closing waits for an output to take what kernels printed."""
+
+lost = {"calls": 0, "posts": 0}
+"""How many ``LostCalls`` told of in this process."""
 
 _opening = threading.Lock()
 # Closed ones, of which a function that a kernel called had not returned.
@@ -179,6 +183,12 @@ def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
     return panics
 
 
+def _count(told: list[Lost]) -> None:
+    for *_, calls, posts in told:
+        lost["calls"] += calls
+        lost["posts"] += posts
+
+
 def _handle_of(stream: object) -> int:
     """Returns the driver's handle of a stream."""
     protocol: Any = getattr(stream, "__cuda_stream__", None)
@@ -276,6 +286,7 @@ class Context(_Closing):
         panics: list[BaseException] = [*_panics(checks, self.name)]
         try:
             if lost:
+                _count(lost)
                 # At the place of who waits.
                 warnings.warn(lost_text(lost, self.name), LostCalls, stacklevel=_depth())
         except LostCalls as warning:
@@ -496,6 +507,10 @@ class Device(_Closing):
     def statistics(self) -> Statistics:
         """Returns what was counted since the device was opened."""
         return Statistics(**dict(self._raw.statistics()))
+
+    def waiting(self) -> list[Wait]:
+        """Returns the calls of kernels that wait for their functions, and what else of the device's waits for the host."""
+        return [Wait(*found) for found in self._raw.waiting()]
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Flushes all contexts and what kernels printed, and raises what there is to raise, as ``Context.flush`` does.
