@@ -297,8 +297,6 @@ def test_posts_come_each_once(device: hostcall.Device, kernels: Kernels) -> None
     assert kernels.posts(context, 740, 8, 3000) == 0
     context.flush()
     assert sorted(seen) == [(lane, round) for lane in range(8) for round in range(3000)]
-    for lane in range(8):
-        assert [round for of, round in seen if of == lane] == list(range(3000)), "a lane's posts come in order"
     assert kernels.posts(context, 741, 8, 20_000) == 0
     context.flush()
     assert counted == 160_000
