@@ -4,11 +4,12 @@ use crate::channel::RawChannel;
 use crate::errors::Errors;
 use crate::handling::{Handling, PlaceOf};
 use crate::kernels::{RawBuffer, RawCode};
+use crate::posts::RawPostQueue;
 use crate::queue::Queue;
 use crate::released::DropsFree;
 use crate::service::{Described, Registered, Served};
 use crate::{interpreter, watch, xla};
-use hostcall::server::{Handler, LaunchId, RegisterError};
+use hostcall::server::{Handler, LaunchId, RegisterError, Waiting};
 use hostcall::services::{Builtins, Sink, Stream};
 use hostcall::{CallError, Context, Device, Fence};
 use hostcall_locks::Mutex;
@@ -43,6 +44,8 @@ pub fn limit(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 type Numbers = Vec<(&'static str, u64)>;
 /// Exceptions, how many lanes got no result for such, failed checks, and what was lost.
 type Taken = (Vec<Py<PyAny>>, u64, Vec<Check>, Vec<Lost>);
+/// A call that waits: service, kernel, block, wave, lanes, seconds, and all of it as a sentence.
+type Waits = (String, String, Option<(u32, u32, u32)>, Option<u32>, u32, f64, String);
 /// Calls and posts that reached no function, or got no answer: why (`timed out`, `busy`, `no service`, `types`), the number, the
 /// method's name where it has one, how many calls and posts.
 pub type Lost = (&'static str, u16, String, u64, u64);
@@ -159,6 +162,18 @@ impl RawDevice {
         py.detach(|| RawChannel::new(&device, pages, page_bytes, policy, is_staged))
     }
 
+    /// Makes a post queue.
+    fn post_queue(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        waves: u32,
+        ring_entries: u32,
+    ) -> PyResult<RawPostQueue> {
+        let device = self.device()?;
+        py.detach(|| RawPostQueue::new(&device, name, waves, ring_entries))
+    }
+
     /// Loads a code object of another compiler.
     fn load(&self, py: Python<'_>, path: PathBuf) -> PyResult<RawCode> {
         let device = self.device()?;
@@ -184,6 +199,27 @@ impl RawDevice {
             ("refused_calls", refused),
             ("timed_out_calls", timed_out),
         ])
+    }
+
+    /// Returns what waits for the host: service, kernel, block and wave, lanes, seconds, and all of it as a sentence.
+    fn waiting(&self, py: Python<'_>) -> PyResult<Vec<Waits>> {
+        let device = self.device()?;
+        let waiting = py.detach(|| device.waiting());
+        let tuple = |waiting: Waiting| {
+            let text = waiting.to_string();
+            let Waiting { service, kernel, place, lanes, waited, .. } = waiting;
+            let (block, wave) = place.map(|place| (place.workgroup, place.wave)).unzip();
+            (
+                service,
+                kernel.to_string(),
+                block.map(<(u32, u32, u32)>::from),
+                wave,
+                lanes,
+                waited.as_secs_f64(),
+                text,
+            )
+        };
+        Ok(waiting.into_iter().map(tuple).collect())
     }
 
     /// Waits until all that kernels printed is written, so many seconds at most. Returns whether it is.

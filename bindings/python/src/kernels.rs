@@ -2,6 +2,7 @@
 
 use crate::channel::RawChannel;
 use crate::device::{RawContext, failed, limit, wait};
+use crate::posts::RawPostQueue;
 use crate::released::DropsFree;
 use hostcall::device::{Launch, PinnedBuffer};
 use hostcall::rocm::{CodeObject, KernelArgument, Version};
@@ -67,6 +68,7 @@ pub enum Argument<'py> {
     Context(PyRef<'py, RawContext>),
     Buffer(PyRef<'py, RawBuffer>),
     Channel(PyRef<'py, RawChannel>),
+    PostQueue(PyRef<'py, RawPostQueue>),
     Value(Vec<u8>),
 }
 
@@ -87,6 +89,7 @@ impl RawCode {
                 Argument::Context(context) => KernelArgument::context(&*context.context()?),
                 Argument::Buffer(buffer) => KernelArgument::pinned(&buffer.buffer),
                 Argument::Channel(channel) => channel.argument()?,
+                Argument::PostQueue(queue) => queue.argument()?,
                 Argument::Value(bytes) => KernelArgument::bytes(bytes),
             })
         };

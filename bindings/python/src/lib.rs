@@ -4,7 +4,7 @@
 //! A call's hops: the server's consumer finds it and puts it into the device's [`queue`]; the [`interpreter`]'s thread takes all
 //! that is there and holds the GIL once for it; [`handling`] turns [`words`] into arguments, calls the function and answers.
 //! Functions that JAX compiles call by [`xla`]. A [`channel`] has records that kernels stream, which [`arrow`] gives to others.
-//! The [`watch`]dog ends calls at their deadlines, whoever has the GIL.
+//! [`posts`] are for a thread of the user's, which polls. The [`watch`]dog ends calls at their deadlines, whoever has the GIL.
 
 mod arrow;
 mod channel;
@@ -13,6 +13,7 @@ mod errors;
 mod handling;
 mod interpreter;
 mod kernels;
+mod posts;
 mod queue;
 mod released;
 mod service;
@@ -24,6 +25,7 @@ use hostcall_abi::service::derived_number;
 use hostcall_abi::{schema, word};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::os::fd::RawFd;
 
 #[pymodule]
 mod _hostcall {
@@ -36,9 +38,11 @@ mod _hostcall {
     #[pymodule_export]
     use super::kernels::{RawBuffer, RawCode, RawLaunch};
     #[pymodule_export]
+    use super::posts::RawPostQueue;
+    #[pymodule_export]
     use super::xla::xla_handlers;
     #[pymodule_export]
-    use super::{caller, check_number, check_of, demo_kernel, devices, number_of};
+    use super::{caller, check_number, check_of, demo_kernel, devices, end_with, number_of};
 }
 
 /// Returns the devices of this machine: name, description, and why it cannot be used.
@@ -72,6 +76,24 @@ fn check_number(text: &str, file: &str, line: u32) -> PyResult<u32> {
 #[pyfunction]
 fn caller() -> Option<handling::Place> {
     handling::caller()
+}
+
+/// Has this process and its group end once nobody has the other end of a socket any more, whoever has the GIL then.
+#[pyfunction]
+fn end_with(descriptor: RawFd) -> std::io::Result<()> {
+    // SAFETY: it fails where there is no such socket. The copy is the thread's, so that nobody closes it.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    let end = move || {
+        let mut looked = libc::pollfd { fd: copy, events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one entry, which lives as long.
+        while unsafe { libc::poll(&raw mut looked, 1, -1) } < 1 {}
+        // SAFETY: signals have no memory. The group is this process's, with what it started.
+        unsafe { libc::kill(0, libc::SIGKILL) };
+    };
+    std::thread::Builder::new().name("hostcall-end".into()).spawn(end).map(drop)
 }
 
 /// Returns the address of the demo's kernel, which `kernels/newton.c` has.

@@ -10,6 +10,11 @@ impl<T: Send> DropsFree<T> {
     pub fn new(value: T) -> Self {
         Self(Some(value))
     }
+
+    /// Returns the value, for a caller that has no GIL.
+    pub fn into_inner(mut self) -> T {
+        self.0.take().expect("the value is there until it is dropped")
+    }
 }
 
 impl<T: Send> Deref for DropsFree<T> {

@@ -23,9 +23,9 @@ class Kernels:
         self.free: Any = ctypes.CDLL(str(library))
         self.holding: Any = ctypes.PyDLL(str(library))
         for kernels in (self.free, self.holding):
-            for name in ("call", "call_bytes", "chain", "posts"):
+            for name in ("call", "call_bytes", "chain", "posts", "sends"):
                 getattr(kernels, name).restype = ctypes.c_uint64
-            kernels.post.restype = ctypes.c_bool
+            kernels.post.restype = kernels.message.restype = ctypes.c_bool
 
     def call(
         self, context: object, method: int, *words: int, results: int = 1, timeout_us: int = 0, holds_gil: bool = False

@@ -50,3 +50,15 @@ extern "C" __global__ void squares_at(const hostcall_raw_stream *at) {
     const hostcall_raw_stream out = *at;
     stream(out);
 }
+
+// Each thread posts 16 words to a post queue.
+struct many {
+    uint64_t words[16];
+};
+
+extern "C" __global__ void messages(uint64_t queue, uint32_t tag) {
+    many one;
+    for (uint32_t i = 0; i < 16; i++)
+        one.words[i] = (blockIdx.x * blockDim.x + threadIdx.x) * 16 + i;
+    hostcall_post(queue, tag, one);
+}

@@ -111,6 +111,50 @@ void text(const hostcall_raw_stream *at, const char *bytes, uint32_t count) {
     hostcall_raw_close(&out, &writer);
 }
 
+// Each lane posts so many messages through a slot that it holds. Returns how many were not taken.
+struct send {
+    uint32_t lane, round;
+    uint64_t from, to;
+};
+
+uint64_t sends(uint64_t queue, uint64_t tag, uint32_t lanes, uint32_t rounds) {
+    std::vector<uint64_t> failed(lanes);
+    auto *counts = failed.data();
+    run(lanes, [=](uint32_t lane) {
+        hostcall_scope scope = HOSTCALL_SCOPE;
+        hostcall_scope_begin(&scope, queue);
+        for (uint32_t round = 0; round < rounds; round++) {
+            const send one = {lane, round, uint64_t(lane) << 32 | round, ~uint64_t(round)};
+            counts[lane] += !hostcall_scope_post(&scope, tag, one);
+        }
+        hostcall_scope_end(&scope);
+    });
+    uint64_t sum = 0;
+    for (uint64_t count : failed)
+        sum += count;
+    return sum;
+}
+
+// One message of words on the calling thread. Returns whether it was taken.
+bool message(uint64_t queue, uint64_t tag, const uint64_t *words, uint32_t count) {
+    return hostcall_post_message(queue, tag, words, count);
+}
+
+// Posts each round, and waits until the host has stored it. Returns how many rounds there were until the queue was cancelled.
+uint32_t rounds(uint64_t queue, uint64_t *stored, uint32_t count) {
+    for (uint64_t round = 1; round <= count; round++) {
+        if (!hostcall_post(queue, 1, round) || !hostcall_wait_word(queue, (uint64_t)stored, round))
+            return uint32_t(round - 1);
+    }
+    return count;
+}
+
+// A kernel that never ends.
+void spins() {
+    for (volatile bool goes_on = true; goes_on;)
+        ;
+}
+
 void says(uint64_t context, uint32_t lane) {
     hostcall_printf(context, "lane %u is here\n", lane);
 }

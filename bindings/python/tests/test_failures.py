@@ -251,6 +251,10 @@ def test_a_device_that_is_dropped_ends(kernels: Kernels) -> None:
     assert kernels.call(context, 700, 2)[0] in (CANCELLED, NO_SUCH_SERVICE)
 
 
+needs_gil = pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this Python has no GIL to hold")
+
+
+@needs_gil
 @pytest.mark.parametrize("how", ["single", "batch", "async", "inside"])
 def test_a_thread_that_holds_the_gil_is_named(kernels: Kernels, capfd: pytest.CaptureFixture[str], how: str) -> None:
     """The orders of TensorRT-LLM#15855 and numba-cuda#317: a launch blocks with the GIL held, and its kernel waits for Python."""
@@ -570,6 +574,7 @@ def test_devices_say_why_they_cannot_be_used() -> None:
         hostcall.Device("abacus")
 
 
+@needs_gil
 def test_deadlocks_are_named_and_end_one_after_the_other(kernels: Kernels, capfd: pytest.CaptureFixture[str]) -> None:
     import deadlocks
 

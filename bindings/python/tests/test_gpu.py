@@ -178,3 +178,14 @@ def test_channels_are_arguments_by_value_and_by_address(code: Path) -> None:
             assert sorted(found["lane"].tolist()) == list(range(640))
             assert (found["square"] == found["lane"] ** 2).all()
         assert channel.statistics().swept_pages == 0
+
+
+def test_kernels_in_hip_post_to_a_queue(code: Path) -> None:
+    with hostcall.Device("gfx942") as device, device.post_queue("hip", waves=4) as queue:
+        launch, found = device.load(code).launch("messages", 5, 64, queue, np.uint32(9)), []
+        while not launch.is_done() or queue.has_posts():
+            found.append(queue.poll(timeout=0.05))
+        launch.wait(timeout=60)
+        words = np.concatenate([posts.of(9, ("u8", 16)) for posts in found])
+        assert sorted(words.ravel().tolist()) == list(range(16 * 5 * 64))
+        assert {post.block for posts in found for post in posts} == set(range(5))

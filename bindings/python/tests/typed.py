@@ -44,5 +44,17 @@ def use() -> float:
         return twice(argument.value) + Prices(2.0).of(3) + device.statistics().posts + (who.lane if who else 0)
 
 
+def queued(device: hostcall.Device) -> int:
+    with device.post_queue("sends", waves=8) as queue:
+        posts = queue.poll(most=10, timeout=None)
+        return operator.index(queue) + sum(len(post.data) for post in posts) + int(posts.of(1, "u8")[0]) + queue.statistics().posts
+
+
+def ran() -> hostcall.Report:
+    with hostcall.Worker() as worker:
+        worker.run(use, timeout=10)
+    return hostcall.run(told, ["a panic"], timeout=1.0)
+
+
 def told(panic: hostcall.KernelPanic) -> str:
     return f"{panic.place} {panic.kernel} {panic.block[0]} {panic.count} {hostcall.header(Prices)}"

@@ -25,8 +25,10 @@ from ._channel import Channel, ChannelStatistics, ChannelStream, Page, Pages
 from ._device import Caller, Context, Device, DeviceInfo, Fence, Statistics, caller, check_number, devices
 from ._errors import KernelPanic, LostCalls, Refuse
 from ._kernels import Code, Launch
+from ._posts import Post, PostQueue, PostQueueStatistics, Posts
 from ._run import ProgramPanic, Report, Wait, run
 from ._service import header, method, service
+from ._worker import Worker
 from ._types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 __version__ = "0.1.0"
@@ -47,11 +49,16 @@ __all__ = [
     "LostCalls",
     "Page",
     "Pages",
+    "Post",
+    "PostQueue",
+    "PostQueueStatistics",
+    "Posts",
     "ProgramPanic",
     "Refuse",
     "Report",
     "Statistics",
     "Wait",
+    "Worker",
     "caller",
     "check_number",
     "devices",

@@ -26,6 +26,8 @@ from ._errors import KernelPanic, LostCalls, Refuse, add_note, lost_text, raise_
 from ._kernels import Code
 from ._loop import Loop
 from ._output import Destination, Output
+from ._posts import PostQueue
+from ._run import Wait
 from ._service import Fields, Method, Options, description_of, method_of
 from ._types import u64
 from ._watch import dump_signal
@@ -40,6 +42,9 @@ _of_all: list[Callable[[Device], object]] = []
 
 _LONGEST_OUTPUT = 5.0
 """How many seconds closing waits for an output to take what kernels printed."""
+
+lost = {"calls": 0, "posts": 0}
+"""How many ``LostCalls`` told of in this process."""
 
 _opening = threading.Lock()
 # Closed ones, of which a function that a kernel called had not returned.
@@ -178,6 +183,12 @@ def _panics(checks: list[Any], kernel: str) -> list[KernelPanic]:
     return panics
 
 
+def _count(told: list[Lost]) -> None:
+    for *_, calls, posts in told:
+        lost["calls"] += calls
+        lost["posts"] += posts
+
+
 def _handle_of(stream: object) -> int:
     """Returns the driver's handle of a stream."""
     protocol: Any = getattr(stream, "__cuda_stream__", None)
@@ -275,6 +286,7 @@ class Context(_Closing):
         panics: list[BaseException] = [*_panics(checks, self.name)]
         try:
             if lost:
+                _count(lost)
                 # At the place of who waits.
                 warnings.warn(lost_text(lost, self.name), LostCalls, stacklevel=_depth())
         except LostCalls as warning:
@@ -477,6 +489,17 @@ class Device(_Closing):
         """
         return channel_of(self, dtype, pages, page_bytes, policy, staged)
 
+    def post_queue(self, name: str = "posts", *, waves: int = 256, ring_entries: int = 2048) -> PostQueue:
+        """Makes a post queue, to which kernels post up to 128 bytes for a thread of yours that polls. ``name`` is what errors call it.
+
+        ``waves`` is how many waves post at the same time: more wait for each other. ``ring_entries``, of 16 bytes, are those of each
+        wave's ring: a power of two, 16 a lane at least and 65,536 at most. A post of ``n`` words takes ``1 + n // 2``. Make one for
+        each purpose, not one for each launch: its memory stays until the process ends.
+
+        Raises ``ValueError`` for other sizes, ``RuntimeError`` where there is no memory.
+        """
+        return PostQueue(self, self._raw.post_queue(name, waves, ring_entries), name)
+
     def load(self, path: str | PathLike[str]) -> Code:
         """Loads a code object that another compiler made, as of HIP for ``gfx942``."""
         return Code(self._raw.load(path))
@@ -484,6 +507,10 @@ class Device(_Closing):
     def statistics(self) -> Statistics:
         """Returns what was counted since the device was opened."""
         return Statistics(**dict(self._raw.statistics()))
+
+    def waiting(self) -> list[Wait]:
+        """Returns the calls of kernels that wait for their functions, and what else of the device's waits for the host."""
+        return [Wait(*found) for found in self._raw.waiting()]
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Flushes all contexts and what kernels printed, and raises what there is to raise, as ``Context.flush`` does.

@@ -25,7 +25,7 @@ def _argument(value: Any, place: int) -> Any:
         return bytes(memoryview(value))
     except TypeError:
         raise TypeError(
-            f"argument {place} is {value!r}: pass a hostcall.Context, Buffer or Channel, or a value whose type says how many bytes "
+            f"argument {place} is {value!r}: pass a hostcall.Context, Buffer, Channel or PostQueue, or a value whose type says how many bytes "
             "it has, as numpy.uint32(3) or ctypes.c_float(0.5)"
         ) from None
 
@@ -54,7 +54,7 @@ class Code:
     def launch(self, kernel: str, blocks: int | tuple[int, ...], threads: int | tuple[int, ...], *arguments: Any, shared: int = 0) -> Launch:
         """Launches a kernel with so many blocks of so many threads, and ``shared`` bytes of shared memory more than it declares.
 
-        Arguments are contexts, buffers, channels, and values of NumPy's and ctypes' types. They must be those that the kernel takes: nobody
+        Arguments are contexts, buffers, channels, post queues, and values of NumPy's and ctypes' types. They must be those that the kernel takes: nobody
         can check what it does with addresses.
         """
         passed = [_argument(argument, place) for place, argument in enumerate(arguments)]

@@ -1,4 +1,4 @@
-"""Programs of the command ``hostcall run``, and what became of them."""
+"""Programs of the command ``hostcall run``, functions that run in a process of their own, and what became of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 _GRACE = 10.0
 """How long the command may take to end after its own time limit: it cancels the program's calls, and writes what was printed."""
@@ -18,7 +18,7 @@ _GRACE = 10.0
 
 @dataclass(frozen=True)
 class ProgramPanic:
-    """The first panic of a program."""
+    """The first panic of a program, or the first failed check of a function's kernels."""
 
     kernel: str
     message: str | None
@@ -32,13 +32,14 @@ class ProgramPanic:
 
     @property
     def place(self) -> str | None:
-        """The place in the source, as ``file:line:column``."""
-        return None if self.file is None else f"{self.file}:{self.line}:{self.column}"
+        """The place in the source, as ``file:line:column``, without what is not known."""
+        known = [self.line, self.column] if self.line is not None else []
+        return None if self.file is None else ":".join([self.file, *(str(part) for part in known if part is not None)])
 
 
 @dataclass(frozen=True)
 class Wait:
-    """A call that waited when a program was ended."""
+    """A call that waits, or waited when a program was ended."""
 
     service: str
     kernel: str
@@ -52,25 +53,31 @@ class Wait:
 
 @dataclass(frozen=True)
 class Report:
-    """How a program ended."""
+    """How a program or a function ended."""
 
     exit_code: int
+    """A function's is 0, 1 if it raised, 101 for a ``KernelPanic``, 124 at its time limit, or that of its process: of a signal -N."""
     ended: str
-    """``exited``, ``panicked``, ``failed``, ``timed out``, ``interrupted``, ``not started``, or ``killed``: it did not end after its
-    time limit, as a GPU's kernel that does not call, and its process was ended."""
+    """``exited``, ``panicked``, ``failed`` (a function raised), ``timed out``, ``interrupted``, ``not started``, or ``killed``: it did
+    not end after its time limit, as a GPU's kernel that does not call, and its process was ended; ``died``: a function's process
+    ended by itself."""
     seconds: float
     panic: ProgramPanic | None
     waiting: list[Wait]
     lost: dict[str, int]
-    """How many posts and bytes of output were lost."""
+    """How many posts and bytes of output were lost, and calls of a function's kernels: those of which ``LostCalls`` warns."""
     stdout: str
     stderr: str
     said: list[str] = field(default_factory=list)
-    """What the command said."""
+    """What the command said; why a function's process was ended."""
+    value: Any = None
+    """What a function returned."""
+    error: str | None = None
+    """What a function raised: its traceback with its notes."""
 
     @property
     def ok(self) -> bool:
-        return self.exit_code == 0 and not any(self.lost.values())
+        return self.exit_code == 0 and self.ended == "exited" and not any(self.lost.values())
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Report:
@@ -118,23 +125,36 @@ def _end(process: subprocess.Popen[str]) -> str:
         return kept if isinstance(kept, str) else kept.decode("utf-8", "replace")
 
 
+def check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
+        raise ValueError("a timeout is a number of seconds above 0, or None for no limit")
+
+
 def run(
-    program: str | os.PathLike[str],
-    args: Sequence[str | os.PathLike[str]] = (),
+    program: str | os.PathLike[str] | Callable[..., object],
+    args: Sequence[Any] = (),
     *,
     timeout: float | None = None,
     device: str | None = None,
     options: Sequence[str] = (),
     command: str | os.PathLike[str] | None = None,
 ) -> Report:
-    """Runs a program (a package's folder or an image) in a process of its own, and returns what became of it.
+    """Runs a function, or a program (a package's folder or an image), in a process of its own, and returns what became of it.
 
     With ``timeout`` it is cancelled after so many seconds, and its process is ended where that is not enough: this returns, whatever
-    the kernel does. ``options`` are more of ``hostcall run --help``; ``command`` is the command, else ``hostcall`` of the ``PATH``.
-    The time to build a package counts too.
+    the kernel does.
+
+    A function runs as in a ``hostcall.Worker``, of which one is kept for the next call; ``functools.partial`` gives it keywords. Of a
+    program ``options`` are more of ``hostcall run --help``; ``command`` is the command, else ``hostcall`` of the ``PATH``. The time to
+    build a package counts too.
     """
-    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
-        raise ValueError("a timeout is a number of seconds above 0, or None for no limit")
+    check_timeout(timeout)
+    if callable(program):
+        if device is not None or options or command is not None:
+            raise TypeError("device, options and command are those of a program: a function opens its device itself")
+        from ._worker import run_kept
+
+        return run_kept(program, args, timeout)
     found = command or shutil.which("hostcall")
     if found is None:
         raise FileNotFoundError("the command `hostcall` is not on the PATH: `cargo install --path tools/cli` installs it, or pass `command`")
