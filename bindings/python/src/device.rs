@@ -8,6 +8,7 @@ use crate::posts::RawPostQueue;
 use crate::queue::Queue;
 use crate::released::DropsFree;
 use crate::service::{Described, Registered, Served};
+use crate::trace::RawTracer;
 use crate::{interpreter, watch, xla};
 use hostcall::server::{Handler, LaunchId, RegisterError, Waiting};
 use hostcall::services::{Builtins, Sink, Stream};
@@ -78,7 +79,7 @@ pub struct RawDevice {
 #[pymethods]
 impl RawDevice {
     /// `dump` is the signal at which the stacks of Python's threads are printed. `output` gets what kernels print: whether it is
-    /// of the standard error, and the bytes.
+    /// of the standard error, and the bytes. `tracer` writes what they call into a file.
     #[new]
     fn new(
         py: Python<'_>,
@@ -87,15 +88,23 @@ impl RawDevice {
         submit: Py<PyAny>,
         dump: i32,
         output: Option<Py<PyAny>>,
+        tracer: Option<PyRef<'_, RawTracer>>,
     ) -> PyResult<Self> {
         let errors = Arc::<Errors>::default();
         let prints = errors.clone();
         let sink =
             output.map(|output| Sink::callback(move |stream, text| print(&output, &prints, stream, text)));
+        let tracer = tracer.map(|tracer| tracer.0.clone());
         let device = py.detach(|| {
-            let Some(sink) = sink.clone() else { return Device::open(name) };
-            let builtins = Builtins::builder().output(sink).build().map_err(hostcall::Error::Builtins)?;
-            Device::builder(name).builtins(builtins).open()
+            let mut builder = Device::builder(name);
+            if let Some(sink) = sink.clone() {
+                let builtins = Builtins::builder().output(sink).build().map_err(hostcall::Error::Builtins)?;
+                builder = builder.builtins(builtins);
+            }
+            if let Some(tracer) = &tracer {
+                builder = builder.trace(tracer);
+            }
+            builder.open()
         });
         let device = device.map_err(failed)?;
         let place_of: PlaceOf = Arc::new(device.server().knows_place());

@@ -17,6 +17,7 @@ mod posts;
 mod queue;
 mod released;
 mod service;
+mod trace;
 mod watch;
 mod words;
 mod xla;
@@ -39,6 +40,8 @@ mod _hostcall {
     use super::kernels::{RawBuffer, RawCode, RawLaunch};
     #[pymodule_export]
     use super::posts::RawPostQueue;
+    #[pymodule_export]
+    use super::trace::RawTracer;
     #[pymodule_export]
     use super::xla::xla_handlers;
     #[pymodule_export]

@@ -158,4 +158,10 @@ void spins() {
 void says(uint64_t context, uint32_t lane) {
     hostcall_printf(context, "lane %u is here\n", lane);
 }
+
+void traced(uint64_t context, uint32_t steps) {
+    hostcall_span(context, "all steps");
+    for (uint32_t step = 0; step < steps; step++)
+        hostcall_counter(context, "step", step);
+}
 }

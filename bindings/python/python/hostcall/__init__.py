@@ -28,6 +28,7 @@ from ._kernels import Code, Launch
 from ._posts import Post, PostQueue, PostQueueStatistics, Posts
 from ._run import ProgramPanic, Report, Wait, run
 from ._service import header, method, service
+from ._trace import Tracer, TraceSummary
 from ._worker import Worker
 from ._types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
@@ -57,6 +58,8 @@ __all__ = [
     "Refuse",
     "Report",
     "Statistics",
+    "TraceSummary",
+    "Tracer",
     "Wait",
     "Worker",
     "caller",

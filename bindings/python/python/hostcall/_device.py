@@ -29,6 +29,7 @@ from ._output import Destination, Output
 from ._posts import PostQueue
 from ._run import Wait
 from ._service import Fields, Method, Options, description_of, method_of
+from ._trace import Tracer
 from ._types import u64
 from ._watch import dump_signal
 
@@ -326,7 +327,8 @@ class Device(_Closing):
 
     ``output`` gets what kernels print while they run: a ``logging.Logger`` (lines, as ``INFO``, and as ``WARNING`` those of the
     standard error), a function of a line such as ``print``, which in a notebook prints into the cell, or a file of text. Without
-    it, the process's standard output and error do. What it raises is raised by ``synchronize`` or ``close``.
+    it, the process's standard output and error do. What it raises is raised by ``synchronize`` or ``close``. What kernels call
+    and post, and their trace points, go to the file of ``trace``.
     """
 
     def __init__(
@@ -336,13 +338,14 @@ class Device(_Closing):
         timeout: float | None = 10.0,
         loop: asyncio.AbstractEventLoop | None = None,
         output: Destination | None = None,
+        trace: Tracer | None = None,
     ) -> None:
         self._loop = Loop(loop)
         self._output = None if output is None else Output(output)
         # So that `int(device.context())` is an argument too: kernels may have it as long as the device is open.
         self._contexts: set[Context] = set()
         self._timeout = timeout
-        self._raw = _hostcall.RawDevice(name, Refuse, self._loop.submit, dump_signal(), self._output)
+        self._raw = _hostcall.RawDevice(name, Refuse, self._loop.submit, dump_signal(), self._output, None if trace is None else trace._raw)
         self._is_closed = False
         self._process = os.getpid()
         self.name = name
@@ -367,6 +370,7 @@ class Device(_Closing):
         timeout: float | None = 10.0,
         loop: asyncio.AbstractEventLoop | None = None,
         output: Destination | None = None,
+        trace: Tracer | None = None,
     ) -> Device:
         """Opens the device that PyTorch uses now, or the one that ``device`` (a ``torch.device`` or its name) says."""
         torch = importlib.import_module("torch")
@@ -374,12 +378,12 @@ class Device(_Closing):
             device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
         device = torch.device(device)
         if device.type == "cpu":
-            return cls("cpu", *services, timeout=timeout, loop=loop, output=output)
+            return cls("cpu", *services, timeout=timeout, loop=loop, output=output, trace=trace)
         if device.type != "cuda":
             raise ValueError(f"hostcall knows the CPU and the GPUs that PyTorch calls `cuda`, not `{device.type}`")
         index = torch.cuda.current_device() if device.index is None else device.index
         kind = "amdgpu" if getattr(torch.version, "hip", None) else "cuda"
-        return cls(f"{kind}:{index}", *services, timeout=timeout, loop=loop, output=output)
+        return cls(f"{kind}:{index}", *services, timeout=timeout, loop=loop, output=output, trace=trace)
 
     def serve(self, service: object, *, timeout: float | None | EllipsisType = ...) -> None:
         """Has kernels call the methods of an object whose class is a ``@hostcall.service``, for as long as the device is open.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any, final
 
-__all__ = ["RawBuffer", "RawChannel", "RawCode", "RawContext", "RawDevice", "RawFence", "RawLaunch", "RawPage", "RawPostQueue", "arrow_stream", "caller", "check_number", "check_of", "demo_kernel", "devices", "end_with", "number_of", "xla_handlers"]
+__all__ = ["RawBuffer", "RawChannel", "RawCode", "RawContext", "RawDevice", "RawFence", "RawLaunch", "RawPage", "RawPostQueue", "RawTracer", "arrow_stream", "caller", "check_number", "check_of", "demo_kernel", "devices", "end_with", "number_of", "xla_handlers"]
 
 _Check = tuple[str, str, int, tuple[int, int, int], tuple[int, int, int], int, int]
 _Lost = tuple[str, int, str, int, int]
@@ -22,9 +22,20 @@ def arrow_stream(pages: Iterator[RawPage], columns: Sequence[tuple[str, str, int
 def xla_handlers(code: str | None) -> tuple[int, int]: ...
 def caller() -> tuple[str, tuple[tuple[int, int, int], int] | None, int] | None: ...
 @final
+class RawTracer:
+    def __new__(cls, path: str | PathLike[str]) -> RawTracer: ...
+    def finish(self, timeout: float | None) -> tuple[int, int, int, int, int, int, str | None]: ...
+
+@final
 class RawDevice:
     def __new__(
-        cls, name: str, refuse: type[BaseException], submit: Callable[..., None], dump: int, output: Callable[[bool, bytes], None] | None
+        cls,
+        name: str,
+        refuse: type[BaseException],
+        submit: Callable[..., None],
+        dump: int,
+        output: Callable[[bool, bytes], None] | None,
+        tracer: RawTracer | None,
     ) -> RawDevice: ...
     def serve(self, methods: Sequence[_Method], timeout: float | None) -> None: ...
     def context(self, name: str) -> RawContext: ...

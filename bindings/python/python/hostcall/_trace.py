@@ -1,0 +1,56 @@
+"""Tracers: what kernels call, post and say at trace points, in a file."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from types import TracebackType
+from typing import NamedTuple
+
+from . import _hostcall
+from ._errors import LostCalls
+
+
+class TraceSummary(NamedTuple):
+    """What a tracer has counted."""
+
+    calls: int
+    """Calls that were recorded, one for each lane."""
+    posts: int
+    """Posts that were recorded."""
+    dropped_calls: int
+    """Calls that came faster than they were written."""
+    dropped_others: int
+    """Other records that did."""
+    lost_points: int
+    """Records of trace points (``hostcall_span`` and the like) that came faster than they were read."""
+    unwritten_calls: int
+    """Calls that the file has no place for, or that were not written in time."""
+    lost: str | None
+    """All that was lost as a sentence; ``None`` where nothing was."""
+
+
+class Tracer:
+    """Writes what kernels call, post and say at trace points into ``file``: for the devices that are opened with it.
+
+    ``hostcall trace`` shows such a file, and exports it for Perfetto, Arrow, Parquet and as CSV. With ``with`` the file is whole
+    at the end of the block; what was lost is a ``LostCalls`` warning then. ::
+
+        with hostcall.Tracer("run.trace") as tracer, hostcall.Device("cuda:0", trace=tracer) as device:
+            ...
+    """
+
+    def __init__(self, file: str | os.PathLike[str]) -> None:
+        self._raw = _hostcall.RawTracer(file)
+
+    def finish(self, timeout: float | None = 60.0) -> TraceSummary:
+        """Ends the recording of all devices, and waits ``timeout`` seconds at most until all is written. It may be called again."""
+        return TraceSummary(*self._raw.finish(timeout))
+
+    def __enter__(self) -> Tracer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        lost = self.finish().lost
+        if lost is not None:
+            warnings.warn(lost, LostCalls, stacklevel=2)
