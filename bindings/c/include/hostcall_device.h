@@ -2389,8 +2389,9 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
  * full, with the first one that its place writes in each 131 us, with `Context::flush` (hostcall_context_flush), and at the trace's
  * end.
  *
- * Where nobody traces the device, values are not computed, and a point is a look at a word of the context, which compilers take
- * once for many points. A context of 0, and a host that is older than trace points, are not traced. OpenCL C has none of it.
+ * Where nobody traces the device, values are not computed, and a point is a look at a word of the context. A loop whose steps are
+ * short gives its points `hostcall_traced(context)`, taken once before it: that is 0 where nobody traces, and then a point is a look
+ * at a register. A context of 0, and a host that is older than trace points, are not traced. OpenCL C has none of it.
  */
 #if !defined(__OPENCL_C_VERSION__)
 
@@ -2472,6 +2473,11 @@ HOSTCALL_FUNCTION int hostcall_is_traced(uint64_t context) {
     return context != 0 &&
            (hostcall_load32_(context + HOSTCALL_CONTEXT_FLAGS_BYTE) >> HOSTCALL_POINTS_SHIFT & 0xff) == HOSTCALL_POINTS_VERSION;
 #endif
+}
+
+/* The context if its kernels' trace points write, else 0: what a short loop gives its points. */
+HOSTCALL_FUNCTION uint64_t hostcall_traced(uint64_t context) {
+    return hostcall_is_traced(context) ? context : 0;
 }
 
 /* Who writes a record, and when. */
@@ -2680,11 +2686,18 @@ HOSTCALL_LONG_FUNCTION int hostcall_prepare_point_(uint64_t context, struct host
     return 1;
 }
 
-/* What writing a record gives, if not the time: nothing was written, or something has to be prepared first. */
+/* What writing a record gives, if not the time: nothing was written; or something has to be prepared first, and the number is that of
+ * the lanes, of which there are no more. */
 #define HOSTCALL_NOT_WRITTEN_ UINT64_C(0)
-#define HOSTCALL_UNPREPARED_ UINT64_C(1)
+#define HOSTCALL_MOST_LANES_ UINT64_C(64)
 
-/* Writes a record of the calling lane, with up to five values. Returns the time, or HOSTCALL_NOT_WRITTEN_, or HOSTCALL_UNPREPARED_. */
+/* Whether the calling lane has to prepare something, and to write its record again. */
+HOSTCALL_FUNCTION int hostcall_is_unprepared_(uint64_t result) {
+    return result - 1 < HOSTCALL_MOST_LANES_;
+}
+
+/* Writes a record of the calling lane for so many that came with it, with up to five values. Returns the time, HOSTCALL_NOT_WRITTEN_,
+ * or `lanes` where something has to be prepared first. */
 HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct hostcall_point *point, uint32_t kind,
                                                uint32_t lanes, const uint64_t *values, const uint32_t count) {
     const uint64_t points = hostcall_points_of_(context);
@@ -2695,7 +2708,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     const uint32_t number = hostcall_point_number_(points, point);
     const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
     if ((number == 0) | hostcall_are_clocks_old_(writer.now_ns >> HOSTCALL_SAMPLE_LOG2, sampled))
-        return HOSTCALL_UNPREPARED_;
+        return lanes;
     uint64_t place, state = HOSTCALL_PLACE_HELD;
     if (number != HOSTCALL_POINT_REFUSED_)
         state = hostcall_take_place_(points, writer.place, &place);
@@ -2706,7 +2719,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     const uint32_t bytes = 16 + 16 * (1 + count / 2), page = (uint32_t)state & 0xffff;
     if (!hostcall_has_room_(stream, state, bytes)) {
         hostcall_and_(place, state);
-        return HOSTCALL_UNPREPARED_;
+        return lanes;
     }
     const uint64_t at = stream->data + ((uint64_t)(page - 1) << stream->page_bytes_log2) +
                         ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_);
@@ -2738,40 +2751,35 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     return writer.now_ns;
 }
 
-/* How many lanes come here together. */
-HOSTCALL_FUNCTION uint32_t hostcall_lanes_here_(void) {
-    return hostcall_ones_(hostcall_lanes_());
-}
-
 /*
- * Writes a record of so many lanes that came to a point together, with the first one's values. That lane gets what
- * hostcall_put_point_ does, and comes again alone if it has to.
+ * Writes a record of the lanes that come here together, with the first one's values, whose lane gets what hostcall_put_point_ does. If
+ * that is `again`, the number of lanes, it comes again: such lanes write a record each, one after the other.
  */
-HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, const struct hostcall_point *point, uint32_t lanes, uint32_t kind,
+HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, const struct hostcall_point *point, uint64_t again, uint32_t kind,
                                                     const uint64_t *values, const uint32_t count) {
-    if (hostcall_rank_(hostcall_lanes_()) != 0)
-        return HOSTCALL_NOT_WRITTEN_;
-    return hostcall_put_point_(context, point, kind, lanes, values, count);
-}
-
-HOSTCALL_LONG_FUNCTION uint64_t hostcall_put_begin_(uint64_t context, const struct hostcall_point *point, uint32_t lanes) {
-    return hostcall_point_of_lanes_(context, point, lanes, HOSTCALL_POINT_BEGIN_, 0, 0);
-}
-
-HOSTCALL_LONG_FUNCTION uint64_t hostcall_put_end_(uint64_t context, const struct hostcall_point *point, uint64_t began_ns) {
+    const uint64_t here = hostcall_lanes_();
+    const uint32_t lanes = again != 0 ? (uint32_t)again : hostcall_ones_(here);
     uint64_t result = HOSTCALL_NOT_WRITTEN_;
-    /* Lanes that began apart may come here together. Each has a span of its own. */
-    for (uint64_t left = hostcall_lanes_(); left != 0; left &= left - 1)
+    for (uint64_t left = again != 0 ? here : here & (0 - here); left != 0; left &= left - 1)
         if ((left & (0 - left)) >> hostcall_lane_() & 1)
-            result = hostcall_put_point_(context, point, HOSTCALL_POINT_END_, 1, &began_ns, 1);
+            result = hostcall_put_point_(context, point, kind, lanes, values, count);
     return result;
+}
+
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_put_begin_(uint64_t context, const struct hostcall_point *point, uint64_t again) {
+    return hostcall_point_of_lanes_(context, point, again, HOSTCALL_POINT_BEGIN_, 0, 0);
+}
+
+/* Lanes that began apart may end together. Each has a span of its own. */
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_put_end_(uint64_t context, const struct hostcall_point *point, uint64_t began_ns) {
+    return hostcall_point_of_lanes_(context, point, 1, HOSTCALL_POINT_END_, &began_ns, 1);
 }
 
 /* A counter, or an event with up to five values. */
 #define HOSTCALL_PUT_VALUES_(name, kind, count, parameters, ...)                                                              \
-    HOSTCALL_LONG_FUNCTION uint64_t name(uint64_t context, const struct hostcall_point *point, uint32_t lanes parameters) {  \
+    HOSTCALL_LONG_FUNCTION uint64_t name(uint64_t context, const struct hostcall_point *point, uint64_t again parameters) {  \
         const uint64_t values[] = {__VA_ARGS__};                                                                              \
-        return hostcall_point_of_lanes_(context, point, lanes, kind, values, count);                                   \
+        return hostcall_point_of_lanes_(context, point, again, kind, values, count);                                   \
     }
 #define HOSTCALL_VALUES_0_
 #define HOSTCALL_VALUES_1_ , uint64_t a
@@ -2790,16 +2798,15 @@ HOSTCALL_PUT_VALUES_(hostcall_put_event_5_, HOSTCALL_POINT_EVENT_, 5, HOSTCALL_V
 
 /* What the macros do where the context is traced. */
 HOSTCALL_FUNCTION uint64_t hostcall_begin_(uint64_t context, struct hostcall_point *point) {
-    const uint32_t lanes = hostcall_lanes_here_();
-    uint64_t began_ns;
-    while ((began_ns = hostcall_put_begin_(context, point, lanes)) == HOSTCALL_UNPREPARED_)
+    uint64_t began_ns = 0;
+    while (hostcall_is_unprepared_(began_ns = hostcall_put_begin_(context, point, began_ns)))
         if (!hostcall_prepare_point_(context, point))
             return HOSTCALL_NOT_WRITTEN_;
     return began_ns;
 }
 
 HOSTCALL_FUNCTION void hostcall_end_(uint64_t context, struct hostcall_point *point, uint64_t began_ns) {
-    while (hostcall_put_end_(context, point, began_ns) == HOSTCALL_UNPREPARED_ && hostcall_prepare_point_(context, point)) {
+    while (hostcall_is_unprepared_(hostcall_put_end_(context, point, began_ns)) && hostcall_prepare_point_(context, point)) {
     }
 }
 
@@ -2914,74 +2921,72 @@ HOSTCALL_FUNCTION uint64_t hostcall_word_of_integer_(int64_t value) {
     HOSTCALL_TOLD_4_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_4_, HOSTCALL_TAGS_4_(a, b, c, d), a, b, c, d)
 #define HOSTCALL_EVENT_5(context, format, a, b, c, d, e) \
     HOSTCALL_TOLD_5_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_5_, HOSTCALL_TAGS_5_(a, b, c, d, e), a, b, c, d, e)
-#define HOSTCALL_TOLD_0_(context, kind, text, tell, tags)                                        \
-    do {                                                                                         \
-        if (hostcall_is_traced(context)) {                                                       \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);    \
-            const uint32_t hostcall_count_ = hostcall_lanes_here_();                             \
-            while (tell((context), &hostcall_point_, hostcall_count_) == HOSTCALL_UNPREPARED_ && \
-                   hostcall_prepare_point_((context), &hostcall_point_)) {                        \
-            }                                                                                    \
-        }                                                                                        \
+#define HOSTCALL_TOLD_0_(context, kind, text, tell, tags)                                                            \
+    do {                                                                                                             \
+        if (hostcall_is_traced(context)) {                                                                           \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                        \
+            uint64_t hostcall_told_ = 0;                                                                             \
+            do                                                                                                       \
+                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_);                                  \
+            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_)); \
+        }                                                                                                            \
     } while (0)
-#define HOSTCALL_TOLD_1_(context, kind, text, tell, tags, a)                                                  \
-    do {                                                                                                      \
-        if (hostcall_is_traced(context)) {                                                                    \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                 \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a);                                                   \
-            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                          \
-            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_) == HOSTCALL_UNPREPARED_ && \
-                   hostcall_prepare_point_((context), &hostcall_point_)) {                                     \
-            }                                                                                                 \
-        }                                                                                                     \
+#define HOSTCALL_TOLD_1_(context, kind, text, tell, tags, a)                                                         \
+    do {                                                                                                             \
+        if (hostcall_is_traced(context)) {                                                                           \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                        \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a);                                                          \
+            uint64_t hostcall_told_ = 0;                                                                             \
+            do                                                                                                       \
+                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_);                     \
+            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_)); \
+        }                                                                                                            \
     } while (0)
-#define HOSTCALL_TOLD_2_(context, kind, text, tell, tags, a, b)                                                            \
-    do {                                                                                                                   \
-        if (hostcall_is_traced(context)) {                                                                                 \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                              \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b);                               \
-            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                                       \
-            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_, hostcall_b_) == HOSTCALL_UNPREPARED_ && \
-                   hostcall_prepare_point_((context), &hostcall_point_)) {                                                  \
-            }                                                                                                              \
-        }                                                                                                                  \
+#define HOSTCALL_TOLD_2_(context, kind, text, tell, tags, a, b)                                                      \
+    do {                                                                                                             \
+        if (hostcall_is_traced(context)) {                                                                           \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                        \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b);                         \
+            uint64_t hostcall_told_ = 0;                                                                             \
+            do                                                                                                       \
+                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_, hostcall_b_);        \
+            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_)); \
+        }                                                                                                            \
     } while (0)
-#define HOSTCALL_TOLD_3_(context, kind, text, tell, tags, a, b, c)                                                                      \
+#define HOSTCALL_TOLD_3_(context, kind, text, tell, tags, a, b, c)                                                            \
+    do {                                                                                                                      \
+        if (hostcall_is_traced(context)) {                                                                                    \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                 \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b), hostcall_c_ = HOSTCALL_WORD_(c); \
+            uint64_t hostcall_told_ = 0;                                                                                      \
+            do                                                                                                                \
+                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_, hostcall_b_, hostcall_c_);    \
+            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_));          \
+        }                                                                                                                     \
+    } while (0)
+#define HOSTCALL_TOLD_4_(context, kind, text, tell, tags, a, b, c, d)                                                                   \
     do {                                                                                                                                \
         if (hostcall_is_traced(context)) {                                                                                              \
             static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                           \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b),                                            \
-                hostcall_c_ = HOSTCALL_WORD_(c);                                                                                        \
-            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                                                    \
-            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_, hostcall_b_, hostcall_c_) == HOSTCALL_UNPREPARED_ && \
-                   hostcall_prepare_point_((context), &hostcall_point_)) {                                                               \
-            }                                                                                                                           \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b), hostcall_c_ = HOSTCALL_WORD_(c),           \
+                hostcall_d_ = HOSTCALL_WORD_(d);                                                                                        \
+            uint64_t hostcall_told_ = 0;                                                                                                \
+            do                                                                                                                          \
+                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_, hostcall_b_, hostcall_c_, hostcall_d_); \
+            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_));                    \
         }                                                                                                                               \
     } while (0)
-#define HOSTCALL_TOLD_4_(context, kind, text, tell, tags, a, b, c, d)                                                                                \
+#define HOSTCALL_TOLD_5_(context, kind, text, tell, tags, a, b, c, d, e)                                                                             \
     do {                                                                                                                                             \
         if (hostcall_is_traced(context)) {                                                                                                           \
             static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                                        \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b),                                                         \
-                hostcall_c_ = HOSTCALL_WORD_(c), hostcall_d_ = HOSTCALL_WORD_(d);                                                                    \
-            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                                                                 \
-            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_, hostcall_b_, hostcall_c_, hostcall_d_) == HOSTCALL_UNPREPARED_ && \
-                   hostcall_prepare_point_((context), &hostcall_point_)) {                                                                            \
-            }                                                                                                                                        \
+            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b), hostcall_c_ = HOSTCALL_WORD_(c),                        \
+                hostcall_d_ = HOSTCALL_WORD_(d), hostcall_e_ = HOSTCALL_WORD_(e);                                                                    \
+            uint64_t hostcall_told_ = 0;                                                                                                             \
+            do                                                                                                                                       \
+                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_, hostcall_b_, hostcall_c_, hostcall_d_, hostcall_e_); \
+            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_));                                 \
         }                                                                                                                                            \
-    } while (0)
-#define HOSTCALL_TOLD_5_(context, kind, text, tell, tags, a, b, c, d, e)                                                                                          \
-    do {                                                                                                                                                          \
-        if (hostcall_is_traced(context)) {                                                                                                                        \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                                                     \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b),                                                                      \
-                hostcall_c_ = HOSTCALL_WORD_(c), hostcall_d_ = HOSTCALL_WORD_(d),                                                                                 \
-                hostcall_e_ = HOSTCALL_WORD_(e);                                                                                                                  \
-            const uint32_t hostcall_count_ = hostcall_lanes_here_();                                                                                              \
-            while (tell((context), &hostcall_point_, hostcall_count_, hostcall_a_, hostcall_b_, hostcall_c_, hostcall_d_, hostcall_e_) == HOSTCALL_UNPREPARED_ && \
-                   hostcall_prepare_point_((context), &hostcall_point_)) {                                                                                         \
-            }                                                                                                                                                     \
-        }                                                                                                                                                         \
     } while (0)
 
 /* Begins a span of this name, which hostcall_span_end ends by the identifier `span`. It is a declaration. */

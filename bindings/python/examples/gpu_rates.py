@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -29,6 +31,36 @@ extern "C" __global__ void posts(uint64_t context, uint64_t method, uint32_t rou
     uint64_t x = blockIdx.x * blockDim.x + threadIdx.x;
     for (uint32_t round = 0; round < rounds; round++, x++)
         hostcall_post_words(context, HOSTCALL_METHOD(method, 0), &x, 1);
+}
+extern "C" __global__ void counters(uint64_t context, const hostcall_raw_stream *, uint32_t rounds) {
+    for (uint32_t round = 0; round < rounds; round++)
+        hostcall_counter(context, "round", round);
+}
+extern "C" __global__ void untraced(uint64_t context, const hostcall_raw_stream *, uint32_t rounds) {
+    const uint64_t traced = hostcall_traced(context);
+    for (uint32_t round = 0; round < rounds; round++) {
+        hostcall_counter(traced, "round", round);
+        asm volatile("");
+    }
+}
+extern "C" __global__ void spans(uint64_t context, const hostcall_raw_stream *, uint32_t rounds) {
+    for (uint32_t round = 0; round < rounds; round++) {
+        hostcall_span(context, "round");
+    }
+}
+struct record {
+    uint64_t at, head, owner, value;
+};
+extern "C" __global__ void records(uint64_t, const hostcall_raw_stream *at, uint32_t rounds) {
+    const hostcall_raw_stream out = *at;
+    hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
+    if (threadIdx.x % 32 == 0) {
+        for (uint64_t round = 0; round < rounds; round++) {
+            const record one = {round, round, round, round};
+            hostcall_raw_record(&out, &writer, &one, sizeof one);
+        }
+        hostcall_raw_close(&out, &writer);
+    }
 }
 """
 
@@ -143,7 +175,49 @@ def weights(device: hostcall.Device) -> None:
             print(f"{name} with {called}: {us:.1f} us, {us / plain / 1000:.4f} of both without, {registers}", flush=True)
 
 
+def points() -> None:
+    """What trace points of a wave take, beside bare records of 32 bytes, and where nobody traces."""
+    with tempfile.TemporaryDirectory() as folder:
+        tracer = hostcall.Tracer(Path(folder) / "points.trace")
+        with hostcall.Device.from_torch() as plain, hostcall.Device.from_torch(trace=tracer) as traced:
+            code = hostcall.cupy.module(SOURCE)
+            for name, device, kernel in [
+                ("records", plain, "records"),
+                ("counters", traced, "counters"),
+                ("spans", traced, "spans"),
+                ("counters, untraced", plain, "counters"),
+                ("with hostcall_traced", plain, "untraced"),
+            ]:
+                context, channel = device.context(name), device.channel("u8", pages=4096, page_bytes=4096)
+                function, stream = code.get_function(kernel), channel.stream(context)
+
+                def run(blocks: int, threads: int, rounds: int) -> float:
+                    began, ended = cupy.cuda.Event(), cupy.cuda.Event()
+                    began.record()
+                    function((blocks,), (threads,), (np.uint64(int(context)), np.uint64(int(stream)), np.uint32(rounds)))
+                    ended.record()
+                    ended.synchronize()
+                    return float(cupy.cuda.get_elapsed_time(began, ended))
+
+                for blocks, threads in [(1, 1), (1, 32), (132, 32), (132, 256)]:
+                    waves = blocks * ((threads + 31) // 32)
+                    # No more than its pages have room for while the host reads.
+                    rounds = 2000 if waves == 1 else max(8, 30_000 // waves)
+                    run(blocks, threads, 1)
+                    took = []
+                    for _ in range(15):
+                        for _ in channel.rest():
+                            pass
+                        time.sleep(0.02)
+                        took.append(run(blocks, threads, rounds) - run(blocks, threads, 0))
+                    each = 1e6 * float(np.median(took)) / rounds
+                    print(f"{name:20} {blocks:3} × {threads:3} lanes: {each:8.1f} ns a wave's, {1e3 * waves / each:8.1f} M/s", flush=True)
+            cupy.cuda.get_current_stream().synchronize()
+        print(tracer.finish())
+
+
 def main() -> None:
+    points()
     with hostcall.Device.from_torch() as device:
         rates(device)
         weights(device)

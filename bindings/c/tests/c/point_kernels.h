@@ -50,6 +50,7 @@ POINT_KERNEL void untraced(uint64_t context, uint64_t *out, uint32_t lanes, uint
     for (uint32_t round = 0; round < rounds; round++) {
         hostcall_counter(context, "never", ++computed);
         hostcall_counter(0, "never", ++computed);
+        hostcall_counter(hostcall_traced(context), "never", ++computed);
         hostcall_event(context, "never {}", ++computed);
     }
     out[lane] = computed | (uint64_t)hostcall_is_traced(context) << 32;

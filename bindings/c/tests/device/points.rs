@@ -157,6 +157,12 @@ fn points_of_threads_are_in_the_trace() {
 }
 
 #[test]
+#[ignore = "reads the file that scripts/gpu-check brings from a GPU"]
+fn points_of_an_nvidia_gpu_are_in_the_trace() {
+    check(Path::new(&std::env::var_os("TRACE").expect("TRACE names the file")), 32);
+}
+
+#[test]
 fn points_of_kernels_in_hip_are_in_the_trace() {
     for level in ["-O3", "-O1"] {
         let code = hip_kernels(&[&HIP[..], &[level]].concat(), KERNELS, &format!("points{level}.co"));
