@@ -924,6 +924,8 @@ typedef struct {
   uint64_t dropped_calls;
   // Launches, posts and names that were dropped because they were too many.
   uint64_t dropped_others;
+  // Records of kernels' trace points that were dropped because they came faster than they were read.
+  uint64_t lost_points;
   // Calls that were recorded and are not in the file, if there is to be one.
   uint64_t unwritten_calls;
   // All of it was written in time.

@@ -1348,8 +1348,9 @@ HOSTCALL_FUNCTION void hostcall_flip_laps_(struct hostcall_scope *scope, const s
     }
 }
 
-/* Claims a slot for these lanes. Returns why there is none. */
-HOSTCALL_FUNCTION uint64_t hostcall_claim_(struct hostcall_scope *scope, uint64_t context, uint64_t lanes, uint32_t rank) {
+/* Claims a slot for these lanes. Returns why there is none. `tries`, a constant, bounds the looks at slots that others hold; 0 for none. */
+HOSTCALL_FUNCTION uint64_t hostcall_claim_within_(struct hostcall_scope *scope, uint64_t context, uint64_t lanes, uint32_t rank,
+                                                  const uint32_t tries) {
     scope->home = 0;
     if (context == 0)
         return HOSTCALL_CALL_NO_CONTEXT;
@@ -1380,7 +1381,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_claim_(struct hostcall_scope *scope, uint64_
             kept = hostcall_exchange_(home, HOSTCALL_KEPT_HELD);
             slot = slot + 1 < slots ? slot + 1 : 0;
             if (kept == HOSTCALL_KEPT_HELD && ++polls % HOSTCALL_POLLS_A_LOOK_ == 0) {
-                if (hostcall_is_over_(scope->region))
+                if (hostcall_is_over_(scope->region) || (tries != 0 && polls >= tries))
                     home = 0;
                 hostcall_pause_();
             }
@@ -1407,6 +1408,10 @@ HOSTCALL_FUNCTION uint64_t hostcall_claim_(struct hostcall_scope *scope, uint64_
     }
     scope->kept = kept;
     return HOSTCALL_CALL_OK;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_claim_(struct hostcall_scope *scope, uint64_t context, uint64_t lanes, uint32_t rank) {
+    return hostcall_claim_within_(scope, context, lanes, rank, 0);
 }
 
 /* Leaves a hint of where the slot's doorbell is, which differs from the one before. */
@@ -2384,8 +2389,9 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
  *
  * The lanes that come to a point together write one record, with the values of the first of them, in a page of the host's that
  * waves at one place of the GPU have open one after the other. A span begins for all of them, and ends where the first one ends it.
- * No lane waits for the trace: what finds no free page is dropped and counted. The first use of each point asks the host for a
- * number, and now and then, each tenth of a second or so, a wave asks for the host's time. The host sees a record when its page is
+ * No lane waits for room: what finds no free page is dropped and counted. At the first use of a point one wave asks the host for a
+ * number, for which others that come there wait a quarter of a second at most; and now and then, each tenth of a second or so, a wave
+ * asks for the host's time. Where all slots are held for long, such records are dropped. The host sees a record when its page is
  * full, with the first one that its place writes in each 131 us, with `Context::flush` (hostcall_context_flush), and at the trace's
  * end.
  *
@@ -2425,6 +2431,9 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
 #define HOSTCALL_TOLD_LOG2_ 27u
 #define HOSTCALL_TOLD_WAIT_ 2
 #define HOSTCALL_TOLD_AGAIN_ 16
+
+/* Looks at slots that others hold, after which a point does without. */
+#define HOSTCALL_CLAIM_TRIES_ 16384u
 
 /* What a point says. */
 #define HOSTCALL_POINT_BEGIN_ 1u
@@ -2509,7 +2518,7 @@ HOSTCALL_FUNCTION struct hostcall_writer_ hostcall_writer_of_(uint64_t points) {
 }
 
 /* Bytes of a name or file that are told: up to 256, whole characters. */
-HOSTCALL_FUNCTION uint32_t hostcall_told_(const char *text) {
+HOSTCALL_FUNCTION uint32_t hostcall_text_bytes_(const char *text) {
     uint32_t length = hostcall_length_(text, 256);
     if (length == 256)
         while (length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
@@ -2517,13 +2526,14 @@ HOSTCALL_FUNCTION uint32_t hostcall_told_(const char *text) {
     return length;
 }
 
-/* Claims a slot for the calling lane alone, for what is done seldom. Returns whether it has one. */
+/* Claims a slot for the calling lane alone, for what is done seldom. Returns whether it has one: waves that all hold a slot do not
+ * wait for each other's. */
 HOSTCALL_FUNCTION int hostcall_claim_alone_(struct hostcall_scope *scope, uint64_t context) {
 #if defined(__NVPTX__) || defined(__CUDA_ARCH__)
     /* It lies in memory: a kernel's registers are those of the call that takes most, whether it is ever made or not. */
     HOSTCALL_ASM_ volatile("" : : "l"(scope) : "memory");
 #endif
-    return hostcall_claim_(scope, context, UINT64_C(1) << hostcall_lane_(), 0) == HOSTCALL_CALL_OK;
+    return hostcall_claim_within_(scope, context, UINT64_C(1) << hostcall_lane_(), 0, HOSTCALL_CLAIM_TRIES_) == HOSTCALL_CALL_OK;
 }
 
 HOSTCALL_FUNCTION void hostcall_release_alone_(struct hostcall_scope *scope) {
@@ -2550,12 +2560,16 @@ HOSTCALL_FUNCTION int hostcall_are_clocks_old_(uint64_t tick, uint64_t sampled) 
     return tick - sampled > 1;
 }
 
-/* Compares the device's clock with the host's, if no other wave does. */
-HOSTCALL_FUNCTION void hostcall_compare_clocks_(uint64_t context, uint64_t points, uint64_t sampled, uint64_t tick) {
+/* Compares the device's clock with the host's, if no other wave does. Returns whether somebody does. */
+HOSTCALL_FUNCTION int hostcall_compare_clocks_(uint64_t context, uint64_t points, uint64_t sampled, uint64_t tick) {
     uint64_t words[3];
     struct hostcall_scope scope;
-    if (hostcall_cas_(points + HOSTCALL_POINTS_SAMPLED_BYTE, sampled, tick) != sampled || !hostcall_claim_alone_(&scope, context))
-        return;
+    if (hostcall_cas_(points + HOSTCALL_POINTS_SAMPLED_BYTE, sampled, tick) != sampled)
+        return 1;
+    if (!hostcall_claim_alone_(&scope, context)) {
+        hostcall_store_(points + HOSTCALL_POINTS_SAMPLED_BYTE, sampled);
+        return 0;
+    }
     words[0] = hostcall_writer_of_(points).now_ns;
     if (hostcall_exchange_of_(&scope, 1, HOSTCALL_METHOD_TRACE_NOW, 0, words, 0, &words[1], 1, 0) == HOSTCALL_CALL_OK) {
         words[2] = hostcall_writer_of_(points).now_ns;
@@ -2563,11 +2577,12 @@ HOSTCALL_FUNCTION void hostcall_compare_clocks_(uint64_t context, uint64_t point
     }
     hostcall_release_alone_(&scope);
     hostcall_wake_(scope.context, scope.region);
+    return 1;
 }
 
 /* Posts name and file of a point in pieces, and asks the host for its number, which is stored there. Returns how the call ended. */
 HOSTCALL_FUNCTION uint64_t hostcall_register_point_(uint64_t context, uint64_t points, struct hostcall_point *point) {
-    const uint32_t of_text = hostcall_told_(point->text), bytes = 8 + of_text + hostcall_told_(point->file);
+    const uint32_t of_text = hostcall_text_bytes_(point->text), bytes = 8 + of_text + hostcall_text_bytes_(point->file);
     uint64_t words[6], status = HOSTCALL_CALL_CANCELLED;
     struct hostcall_scope scope;
     if (!hostcall_claim_alone_(&scope, context))
@@ -2660,44 +2675,37 @@ HOSTCALL_LONG_FUNCTION int hostcall_prepare_point_(uint64_t context, struct host
     const struct hostcall_writer_ writer = hostcall_writer_of_(points);
     const uint64_t now_ns = writer.now_ns, tick = now_ns >> HOSTCALL_SAMPLE_LOG2;
     const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
+    int is_lost = 0;
     if (hostcall_are_clocks_old_(tick, sampled)) {
-        hostcall_compare_clocks_(context, points, sampled, tick);
+        is_lost = !hostcall_compare_clocks_(context, points, sampled, tick);
     } else if (hostcall_point_number_(points, point) == 0) {
         const uint64_t told = hostcall_load_(told_at);
         const uint32_t epoch = hostcall_fixed_(points + HOSTCALL_POINTS_EPOCH_BYTE), now = (uint32_t)(now_ns >> HOSTCALL_TOLD_LOG2_);
+        const uint64_t own = (uint64_t)epoch << 32 | now;
         const int32_t since = (uint32_t)(told >> 32) == epoch ? (int32_t)(now - (uint32_t)told) : HOSTCALL_TOLD_AGAIN_;
         /* One wave tells the host, and the others wait for it. */
-        int is_lost = since >= HOSTCALL_TOLD_WAIT_ && since < HOSTCALL_TOLD_AGAIN_;
+        is_lost = since >= HOSTCALL_TOLD_WAIT_ && since < HOSTCALL_TOLD_AGAIN_;
         if (since < HOSTCALL_TOLD_WAIT_) {
             hostcall_pause_();
-        } else if (since >= HOSTCALL_TOLD_AGAIN_ && hostcall_cas_(told_at, told, (uint64_t)epoch << 32 | now) == told) {
+        } else if (since >= HOSTCALL_TOLD_AGAIN_ && hostcall_cas_(told_at, told, own) == told) {
             is_lost = hostcall_register_point_(context, points, point) != HOSTCALL_CALL_OK;
-            /* Somebody may answer later. */
-            if (is_lost)
-                hostcall_store_(told_at, 0);
-        }
-        if (is_lost) {
-            hostcall_add_(((const struct hostcall_raw_stream *)(uintptr_t)points)->dropped, 1);
-            return 0;
+            /* Nobody waits any more: of another device, which has the same point, somebody may tell now, or later where nobody answers. */
+            (void)hostcall_cas_(told_at, own, 0);
         }
     } else {
         return hostcall_open_page_(points, writer.place);
     }
-    return 1;
+    if (is_lost)
+        hostcall_add_(((const struct hostcall_raw_stream *)(uintptr_t)points)->dropped, 1);
+    return !is_lost;
 }
 
-/* What writing a record gives, if not the time: nothing was written; or something has to be prepared first, and the number is that of
- * the lanes, of which there are no more. */
+/* What writing a record gives, if not the time: nothing was written, or something has to be prepared first. */
 #define HOSTCALL_NOT_WRITTEN_ UINT64_C(0)
-#define HOSTCALL_MOST_LANES_ UINT64_C(64)
+#define HOSTCALL_UNPREPARED_ UINT64_C(1)
 
-/* Whether the calling lane has to prepare something, and to write its record again. */
-HOSTCALL_FUNCTION int hostcall_is_unprepared_(uint64_t result) {
-    return result - 1 < HOSTCALL_MOST_LANES_;
-}
-
-/* Writes a record of the calling lane for so many that came with it, with up to five values. Returns the time, HOSTCALL_NOT_WRITTEN_,
- * or `lanes` where something has to be prepared first. */
+/* Writes a record of the calling lane for so many that came with it, with up to five values. Returns the time, HOSTCALL_NOT_WRITTEN_
+ * or HOSTCALL_UNPREPARED_. */
 HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct hostcall_point *point, uint32_t kind,
                                                uint32_t lanes, const uint64_t *values, const uint32_t count) {
     const uint64_t points = hostcall_points_of_(context);
@@ -2708,7 +2716,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     const uint32_t number = hostcall_point_number_(points, point);
     const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
     if ((number == 0) | hostcall_are_clocks_old_(writer.now_ns >> HOSTCALL_SAMPLE_LOG2, sampled))
-        return lanes;
+        return HOSTCALL_UNPREPARED_;
     uint64_t place, state = HOSTCALL_PLACE_HELD;
     if (number != HOSTCALL_POINT_REFUSED_)
         state = hostcall_take_place_(points, writer.place, &place);
@@ -2719,7 +2727,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     const uint32_t bytes = 16 + 16 * (1 + count / 2), page = (uint32_t)state & 0xffff;
     if (!hostcall_has_room_(stream, state, bytes)) {
         hostcall_and_(place, state);
-        return lanes;
+        return HOSTCALL_UNPREPARED_;
     }
     const uint64_t at = stream->data + ((uint64_t)(page - 1) << stream->page_bytes_log2) +
                         ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_);
@@ -2746,40 +2754,48 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
         hostcall_store_(hostcall_raw_commit_at_(stream, page - 1),
                         hostcall_load_(place + HOSTCALL_PLACE_TICKET_BYTE) << HOSTCALL_RAW_TICKET_SHIFT |
                             ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_));
+        /* The next holder tells of more, and later. */
+        hostcall_fence_();
     }
     hostcall_and_(place, state);
     return writer.now_ns;
 }
 
-/*
- * Writes a record of the lanes that come here together, with the first one's values, whose lane gets what hostcall_put_point_ does. If
- * that is `again`, the number of lanes, it comes again: such lanes write a record each, one after the other.
- */
-HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, const struct hostcall_point *point, uint64_t again, uint32_t kind,
-                                                    const uint64_t *values, const uint32_t count) {
-    const uint64_t here = hostcall_lanes_();
-    const uint32_t lanes = again != 0 ? (uint32_t)again : hostcall_ones_(here);
-    uint64_t result = HOSTCALL_NOT_WRITTEN_;
-    for (uint64_t left = again != 0 ? here : here & (0 - here); left != 0; left &= left - 1)
-        if ((left & (0 - left)) >> hostcall_lane_() & 1)
-            result = hostcall_put_point_(context, point, kind, lanes, values, count);
+/* Writes a record of the calling lane for so many, whatever has to be prepared for it. Returns the time, or HOSTCALL_NOT_WRITTEN_. */
+HOSTCALL_FUNCTION uint64_t hostcall_write_point_(uint64_t context, struct hostcall_point *point, uint32_t kind, uint32_t lanes,
+                                                 const uint64_t *values, const uint32_t count) {
+    uint64_t result;
+    while ((result = hostcall_put_point_(context, point, kind, lanes, values, count)) == HOSTCALL_UNPREPARED_)
+        if (!hostcall_prepare_point_(context, point))
+            return HOSTCALL_NOT_WRITTEN_;
     return result;
 }
 
-HOSTCALL_LONG_FUNCTION uint64_t hostcall_put_begin_(uint64_t context, const struct hostcall_point *point, uint64_t again) {
-    return hostcall_point_of_lanes_(context, point, again, HOSTCALL_POINT_BEGIN_, 0, 0);
+/* The same for the lanes that come here together, with the first one's values. That lane gets the time. */
+HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, struct hostcall_point *point, uint32_t kind,
+                                                    const uint64_t *values, const uint32_t count) {
+    const uint64_t here = hostcall_lanes_();
+    if (hostcall_rank_(here) != 0)
+        return HOSTCALL_NOT_WRITTEN_;
+    return hostcall_write_point_(context, point, kind, hostcall_ones_(here), values, count);
 }
 
-/* Lanes that began apart may end together. Each has a span of its own. */
-HOSTCALL_LONG_FUNCTION uint64_t hostcall_put_end_(uint64_t context, const struct hostcall_point *point, uint64_t began_ns) {
-    return hostcall_point_of_lanes_(context, point, 1, HOSTCALL_POINT_END_, &began_ns, 1);
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_begin_(uint64_t context, struct hostcall_point *point) {
+    return hostcall_point_of_lanes_(context, point, HOSTCALL_POINT_BEGIN_, 0, 0);
+}
+
+HOSTCALL_LONG_FUNCTION void hostcall_end_(uint64_t context, struct hostcall_point *point, uint64_t began_ns) {
+    /* Lanes that began apart may end together. Each has a span of its own. */
+    for (uint64_t left = hostcall_lanes_(); left != 0; left &= left - 1)
+        if ((left & (0 - left)) >> hostcall_lane_() & 1)
+            (void)hostcall_write_point_(context, point, HOSTCALL_POINT_END_, 1, &began_ns, 1);
 }
 
 /* A counter, or an event with up to five values. */
 #define HOSTCALL_PUT_VALUES_(name, kind, count, parameters, ...)                                                              \
-    HOSTCALL_LONG_FUNCTION uint64_t name(uint64_t context, const struct hostcall_point *point, uint64_t again parameters) {  \
+    HOSTCALL_LONG_FUNCTION void name(uint64_t context, struct hostcall_point *point parameters) {                        \
         const uint64_t values[] = {__VA_ARGS__};                                                                              \
-        return hostcall_point_of_lanes_(context, point, again, kind, values, count);                                   \
+        (void)hostcall_point_of_lanes_(context, point, kind, values, count);                                            \
     }
 #define HOSTCALL_VALUES_0_
 #define HOSTCALL_VALUES_1_ , uint64_t a
@@ -2795,20 +2811,6 @@ HOSTCALL_PUT_VALUES_(hostcall_put_event_3_, HOSTCALL_POINT_EVENT_, 3, HOSTCALL_V
 HOSTCALL_PUT_VALUES_(hostcall_put_event_4_, HOSTCALL_POINT_EVENT_, 4, HOSTCALL_VALUES_4_, a, b, c, d)
 HOSTCALL_PUT_VALUES_(hostcall_put_event_5_, HOSTCALL_POINT_EVENT_, 5, HOSTCALL_VALUES_5_, a, b, c, d, e)
 #undef HOSTCALL_PUT_VALUES_
-
-/* What the macros do where the context is traced. */
-HOSTCALL_FUNCTION uint64_t hostcall_begin_(uint64_t context, struct hostcall_point *point) {
-    uint64_t began_ns = 0;
-    while (hostcall_is_unprepared_(began_ns = hostcall_put_begin_(context, point, began_ns)))
-        if (!hostcall_prepare_point_(context, point))
-            return HOSTCALL_NOT_WRITTEN_;
-    return began_ns;
-}
-
-HOSTCALL_FUNCTION void hostcall_end_(uint64_t context, struct hostcall_point *point, uint64_t began_ns) {
-    while (hostcall_is_unprepared_(hostcall_put_end_(context, point, began_ns)) && hostcall_prepare_point_(context, point)) {
-    }
-}
 
 /* Words and types of values: HOSTCALL_WORD_, HOSTCALL_TAG_, which is a constant. */
 HOSTCALL_FUNCTION uint64_t hostcall_word_of_float_(float value) {
@@ -2849,6 +2851,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_word_of_double_(double value) {
 #endif
 
 template <class Value> struct hostcall_typed_ {
+    static_assert(sizeof(Value) <= 8 && Value(0.5) == Value(0), "values of trace points are numbers of up to 64 bits: cast");
     static const uint64_t is_signed = !(Value(-1) > Value(0));
     static const uint64_t tag = !is_signed           ? HOSTCALL_TAG_UNSIGNED_
                                 : sizeof(Value) == 1 ? HOSTCALL_TAG_I8_
@@ -2887,7 +2890,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_word_of_integer_(int64_t value) {
 
 #define HOSTCALL_TAG_(value)                                                                                       \
     __extension__ _Generic((value), float: HOSTCALL_TAG_F32_, double: HOSTCALL_TAG_F64_, _Bool: HOSTCALL_TAG_BOOL_, \
-                           signed char: HOSTCALL_TAG_I8_, short: HOSTCALL_TAG_I16_, int: HOSTCALL_TAG_I32_,          \
+                           char: (char)-1 < (char)1 ? HOSTCALL_TAG_I8_ : HOSTCALL_TAG_UNSIGNED_, signed char: HOSTCALL_TAG_I8_, short: HOSTCALL_TAG_I16_, int: HOSTCALL_TAG_I32_,          \
                            long: sizeof(long) == 8 ? HOSTCALL_TAG_I64_ : HOSTCALL_TAG_I32_,                          \
                            long long: HOSTCALL_TAG_I64_, default: HOSTCALL_TAG_UNSIGNED_)
 #define HOSTCALL_WORD_(value)                                                                                   \
@@ -2901,7 +2904,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_word_of_integer_(int64_t value) {
 
 /* Says what the counter of this name shows now. It is a statement. */
 #define hostcall_counter(context, name, value) \
-    HOSTCALL_TOLD_1_(context, HOSTCALL_POINT_COUNTER_, name, hostcall_put_counter_, HOSTCALL_TAG_(value), value)
+    HOSTCALL_TELL_1_(context, HOSTCALL_POINT_COUNTER_, name, hostcall_put_counter_, HOSTCALL_TAG_(value), value)
 
 /* Says that something happened: a format, and its values. It is a statement. */
 #define hostcall_event(context, ...) HOSTCALL_COUNTED_(__VA_ARGS__, 5, 4, 3, 2, 1, 0, 0)(context, __VA_ARGS__)
@@ -2910,83 +2913,58 @@ HOSTCALL_FUNCTION uint64_t hostcall_word_of_integer_(int64_t value) {
 #define HOSTCALL_TAGS_3_(a, b, c) (HOSTCALL_TAGS_2_(a, b) | HOSTCALL_TAG_(c) << 8)
 #define HOSTCALL_TAGS_4_(a, b, c, d) (HOSTCALL_TAGS_3_(a, b, c) | HOSTCALL_TAG_(d) << 12)
 #define HOSTCALL_TAGS_5_(a, b, c, d, e) (HOSTCALL_TAGS_4_(a, b, c, d) | HOSTCALL_TAG_(e) << 16)
-#define HOSTCALL_EVENT_0(context, format) HOSTCALL_TOLD_0_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_0_, 0)
+#define HOSTCALL_EVENT_0(context, format) HOSTCALL_TELL_0_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_0_, 0)
 #define HOSTCALL_EVENT_1(context, format, a) \
-    HOSTCALL_TOLD_1_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_1_, HOSTCALL_TAG_(a), a)
+    HOSTCALL_TELL_1_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_1_, HOSTCALL_TAG_(a), a)
 #define HOSTCALL_EVENT_2(context, format, a, b) \
-    HOSTCALL_TOLD_2_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_2_, HOSTCALL_TAGS_2_(a, b), a, b)
+    HOSTCALL_TELL_2_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_2_, HOSTCALL_TAGS_2_(a, b), a, b)
 #define HOSTCALL_EVENT_3(context, format, a, b, c) \
-    HOSTCALL_TOLD_3_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_3_, HOSTCALL_TAGS_3_(a, b, c), a, b, c)
+    HOSTCALL_TELL_3_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_3_, HOSTCALL_TAGS_3_(a, b, c), a, b, c)
 #define HOSTCALL_EVENT_4(context, format, a, b, c, d) \
-    HOSTCALL_TOLD_4_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_4_, HOSTCALL_TAGS_4_(a, b, c, d), a, b, c, d)
+    HOSTCALL_TELL_4_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_4_, HOSTCALL_TAGS_4_(a, b, c, d), a, b, c, d)
 #define HOSTCALL_EVENT_5(context, format, a, b, c, d, e) \
-    HOSTCALL_TOLD_5_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_5_, HOSTCALL_TAGS_5_(a, b, c, d, e), a, b, c, d, e)
-#define HOSTCALL_TOLD_0_(context, kind, text, tell, tags)                                                            \
-    do {                                                                                                             \
-        if (hostcall_is_traced(context)) {                                                                           \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                        \
-            uint64_t hostcall_told_ = 0;                                                                             \
-            do                                                                                                       \
-                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_);                                  \
-            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_)); \
-        }                                                                                                            \
+    HOSTCALL_TELL_5_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_5_, HOSTCALL_TAGS_5_(a, b, c, d, e), a, b, c, d, e)
+#define HOSTCALL_TELL_0_(context, kind, text, tell, tags)                                     \
+    do {                                                                                      \
+        if (hostcall_is_traced(context)) {                                                    \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags); \
+            tell((context), &hostcall_point_);                                                \
+        }                                                                                     \
     } while (0)
-#define HOSTCALL_TOLD_1_(context, kind, text, tell, tags, a)                                                         \
-    do {                                                                                                             \
-        if (hostcall_is_traced(context)) {                                                                           \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                        \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a);                                                          \
-            uint64_t hostcall_told_ = 0;                                                                             \
-            do                                                                                                       \
-                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_);                     \
-            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_)); \
-        }                                                                                                            \
+#define HOSTCALL_TELL_1_(context, kind, text, tell, tags, a)                                  \
+    do {                                                                                      \
+        if (hostcall_is_traced(context)) {                                                    \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags); \
+            tell((context), &hostcall_point_, HOSTCALL_WORD_(a));                             \
+        }                                                                                     \
     } while (0)
-#define HOSTCALL_TOLD_2_(context, kind, text, tell, tags, a, b)                                                      \
-    do {                                                                                                             \
-        if (hostcall_is_traced(context)) {                                                                           \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                        \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b);                         \
-            uint64_t hostcall_told_ = 0;                                                                             \
-            do                                                                                                       \
-                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_, hostcall_b_);        \
-            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_)); \
-        }                                                                                                            \
+#define HOSTCALL_TELL_2_(context, kind, text, tell, tags, a, b)                               \
+    do {                                                                                      \
+        if (hostcall_is_traced(context)) {                                                    \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags); \
+            tell((context), &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b));          \
+        }                                                                                     \
     } while (0)
-#define HOSTCALL_TOLD_3_(context, kind, text, tell, tags, a, b, c)                                                            \
-    do {                                                                                                                      \
-        if (hostcall_is_traced(context)) {                                                                                    \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                 \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b), hostcall_c_ = HOSTCALL_WORD_(c); \
-            uint64_t hostcall_told_ = 0;                                                                                      \
-            do                                                                                                                \
-                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_, hostcall_b_, hostcall_c_);    \
-            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_));          \
-        }                                                                                                                     \
+#define HOSTCALL_TELL_3_(context, kind, text, tell, tags, a, b, c)                                      \
+    do {                                                                                                \
+        if (hostcall_is_traced(context)) {                                                              \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);           \
+            tell((context), &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b), HOSTCALL_WORD_(c)); \
+        }                                                                                               \
     } while (0)
-#define HOSTCALL_TOLD_4_(context, kind, text, tell, tags, a, b, c, d)                                                                   \
-    do {                                                                                                                                \
-        if (hostcall_is_traced(context)) {                                                                                              \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                           \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b), hostcall_c_ = HOSTCALL_WORD_(c),           \
-                hostcall_d_ = HOSTCALL_WORD_(d);                                                                                        \
-            uint64_t hostcall_told_ = 0;                                                                                                \
-            do                                                                                                                          \
-                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_, hostcall_b_, hostcall_c_, hostcall_d_); \
-            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_));                    \
-        }                                                                                                                               \
+#define HOSTCALL_TELL_4_(context, kind, text, tell, tags, a, b, c, d)                                                      \
+    do {                                                                                                                   \
+        if (hostcall_is_traced(context)) {                                                                                 \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                              \
+            tell((context), &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b), HOSTCALL_WORD_(c), HOSTCALL_WORD_(d)); \
+        }                                                                                                                  \
     } while (0)
-#define HOSTCALL_TOLD_5_(context, kind, text, tell, tags, a, b, c, d, e)                                                                             \
-    do {                                                                                                                                             \
-        if (hostcall_is_traced(context)) {                                                                                                           \
-            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                                        \
-            const uint64_t hostcall_a_ = HOSTCALL_WORD_(a), hostcall_b_ = HOSTCALL_WORD_(b), hostcall_c_ = HOSTCALL_WORD_(c),                        \
-                hostcall_d_ = HOSTCALL_WORD_(d), hostcall_e_ = HOSTCALL_WORD_(e);                                                                    \
-            uint64_t hostcall_told_ = 0;                                                                                                             \
-            do                                                                                                                                       \
-                hostcall_told_ = tell((context), &hostcall_point_, hostcall_told_, hostcall_a_, hostcall_b_, hostcall_c_, hostcall_d_, hostcall_e_); \
-            while (hostcall_is_unprepared_(hostcall_told_) && hostcall_prepare_point_((context), &hostcall_point_));                                 \
-        }                                                                                                                                            \
+#define HOSTCALL_TELL_5_(context, kind, text, tell, tags, a, b, c, d, e)                                                                      \
+    do {                                                                                                                                      \
+        if (hostcall_is_traced(context)) {                                                                                                    \
+            static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                                 \
+            tell((context), &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b), HOSTCALL_WORD_(c), HOSTCALL_WORD_(d), HOSTCALL_WORD_(e)); \
+        }                                                                                                                                     \
     } while (0)
 
 /* Begins a span of this name, which hostcall_span_end ends by the identifier `span`. It is a declaration. */

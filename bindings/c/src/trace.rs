@@ -23,6 +23,8 @@ pub struct hostcall_trace_summary {
     pub dropped_calls: u64,
     /// Launches, posts and names that were dropped because they were too many.
     pub dropped_others: u64,
+    /// Records of kernels' trace points that were dropped because they came faster than they were read.
+    pub lost_points: u64,
     /// Calls that were recorded and are not in the file, if there is to be one.
     pub unwritten_calls: u64,
     /// All of it was written in time.
@@ -60,6 +62,7 @@ functions! {
                 posts: counted.posts,
                 dropped_calls: counted.dropped_calls,
                 dropped_others: counted.dropped_others,
+                lost_points: counted.lost_points,
                 unwritten_calls: counted.unwritten_calls,
                 is_whole: counted.is_whole,
             });

@@ -1,11 +1,13 @@
-/* A host whose kernels have trace points: `points DEVICE TRACE [CODE]`. TRACE is the file, or `none`: then nobody traces. Without
+/* A host whose kernels have trace points: `points DEVICE TRACE [CODE]`, or `points endless TRACE`. TRACE is the file, or `none`: then nobody traces. Without
  * code lanes are threads of this program. The test reads the file, and knows what was run (`tests/device/points.rs`). */
 extern "C" {
 #include "common.h"
 }
 #include "point_kernels.h"
 
+#include <atomic>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 struct kernel {
@@ -56,7 +58,40 @@ static void run(const kernel &kernel, uint64_t context, uint32_t lanes, uint32_t
         }
 }
 
+/* Threads write without pause, and hold a slot at their points: the trace ends all the same, and so does the device. */
+static int endless(const char *file) {
+    hostcall_options *options;
+    hostcall_context *context;
+    hostcall_tracer *tracer;
+    hostcall_trace_summary summary;
+    works(hostcall_tracer_new(file, &tracer, &error));
+    works(hostcall_options_new("cpu", &options, &error));
+    works(hostcall_options_trace(options, tracer, &error));
+    works(hostcall_device_open(&options, &device, &error));
+    works(hostcall_context_new(device, "endless", &context, &error));
+    const uint64_t at = hostcall_context_address(context);
+    std::atomic<uint32_t> written(0);
+    for (uint32_t thread = 0; thread < 3; thread++)
+        std::thread([at, &written] {
+            hostcall_scope scope;
+            hostcall_scope_begin(&scope, at);
+            for (uint64_t round = 0;; round++, written++)
+                hostcall_counter(at, "round", round);
+        }).detach();
+    while (written < 10000)
+        std::this_thread::yield();
+    works(hostcall_tracer_finish(tracer, UINT64_C(60000000000), &summary, &error));
+    EXPECT(summary.is_whole);
+    hostcall_context_free(&context);
+    hostcall_device_free(&device);
+    printf("passed\n");
+    fflush(stdout);
+    _exit(0);
+}
+
 int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "endless") == 0)
+        return endless(argv[2]);
     hostcall_options *options;
     hostcall_context *context, *other;
     hostcall_tracer *tracer = NULL;

@@ -378,7 +378,8 @@ impl DeviceBuilder {
             if backend.properties().kind == DeviceKind::Software {
                 points.has_hosts_clock(hostcall_softdev::now_ns);
             }
-            let numbers = PointNumbers { points: points.clone(), reports: builtins.reports().clone() };
+            let (points, reports) = (points.clone(), builtins.reports().clone());
+            let numbers = PointNumbers { points, reports, is_refusal_told: AtomicBool::default() };
             server = server.handler(Handler::inline(TracePoints::serve(numbers)));
         }
         for handler in builtins.services() {

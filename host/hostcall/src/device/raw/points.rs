@@ -31,6 +31,9 @@ const UNIT: u32 = 16;
 const LOOK: Duration = Duration::from_millis(1);
 const LONGEST_FLUSH: Duration = Duration::from_secs(5);
 
+/// Pages between two looks whether the thread is to end.
+const PAGES_OF_A_PASS: usize = 256;
+
 /// Makes the memory of a device's trace points.
 pub(in crate::device) fn memory(core: &Core, layout: &Layout) -> Result<Arc<Memory>, Error> {
     let pages = (PAGES_A_WAVE * layout.home_slots).next_power_of_two().clamp(LEAST_PAGES, MOST_PAGES);
@@ -49,6 +52,8 @@ pub(in crate::device) struct PointNumbers {
     pub points: Arc<Points>,
     /// Have the texts that lanes post before they ask for a number.
     pub reports: Reports,
+    /// A point without a text was told of.
+    pub is_refusal_told: AtomicBool,
 }
 
 impl TracePointsHandler for PointNumbers {
@@ -70,7 +75,14 @@ impl TracePointsHandler for PointNumbers {
         device_ns: u64,
         text_bytes: u32,
     ) -> Result<u32, CallError> {
-        let texts = self.reports.take_text(lane).ok_or(CallError::Malformed)?;
+        let Some(texts) = self.reports.take_text(lane) else {
+            if !self.is_refusal_told.swap(true, Ordering::Relaxed) {
+                hostcall_server::report_line(format_args!(
+                    "records of a trace point are dropped: its name or its file's is no text in UTF-8"
+                ));
+            }
+            return Err(CallError::Malformed);
+        };
         let kind = PointKind::of(kind).ok_or(CallError::Malformed)?;
         let (text, file) = texts.split_at_checked(text_bytes as usize).ok_or(CallError::Malformed)?;
         self.points.register(kind, tags, line, device_ns, file, text).ok_or(CallError::TooLarge)
@@ -83,23 +95,26 @@ struct Drain {
     points: Arc<Points>,
     others: Arc<WrittenByOthers>,
     words: Vec<u64>,
+    /// Of the channel.
+    pages: usize,
     /// Records that were dropped, as far as pages have said.
     dropped: u64,
 }
 
 impl Drain {
-    /// Records the pages that are there while the tracer takes them. Returns whether there were any.
-    fn pass(&mut self) -> bool {
-        let mut any = false;
-        while self.points.has_room()
+    /// Records pages that are there while the tracer takes them, `most` at most: kernels may write without pause. Returns how many.
+    fn pass(&mut self, most: usize) -> usize {
+        let mut count = 0;
+        while count < most
+            && self.points.has_room()
             && let Some(page) = self.reader.try_next()
         {
-            any = true;
+            count += 1;
             self.words.clear();
             self.words.extend(page.words().iter().map(|word| word.load(Ordering::Relaxed)));
             let (writer, dropped) = (page.writer(), page.dropped_before());
             drop(page);
-            self.dropped += dropped;
+            self.dropped = self.dropped.saturating_add(dropped);
             self.points.page(&PointsPage {
                 launch: writer.launch,
                 slot: writer.slot,
@@ -109,15 +124,18 @@ impl Drain {
                 words: &self.words,
             });
         }
-        any
+        count
     }
 
-    /// Records all that is there now, and what was dropped of which no page tells.
+    /// Records all that is there now, and what was dropped of which no page tells: twice as many parts of pages as there are pages at
+    /// most, since kernels may write without pause, and the reader has found as many before.
     fn flush(&mut self) {
         self.others.tell();
-        let mut since = Instant::now();
-        loop {
-            if self.pass() {
+        let (mut since, mut left) = (Instant::now(), 2 * self.pages);
+        while left > 0 {
+            let read = self.pass(left);
+            left -= read;
+            if read > 0 {
                 since = Instant::now();
             } else if self.points.has_room() {
                 break;
@@ -166,7 +184,7 @@ impl TracedPoints {
         let backend = core.backend.clone();
         let (overwrites, users) = (false, AtomicUsize::new(0));
         let (number, waits_with, contexts) = (0, None, Mutex::default());
-        let of_others = Some(others.clone());
+        let (of_others, pages) = (Some(others.clone()), memory.layout.pages() as usize);
         let inner = Inner {
             core,
             server,
@@ -181,7 +199,7 @@ impl TracedPoints {
             contexts,
         };
         let reader = RawReader::new(&Arc::new(inner));
-        let drain = Drain { reader, points, others, words: Vec::new(), dropped: 0 };
+        let drain = Drain { reader, points, others, words: Vec::new(), pages, dropped: 0 };
         let reads = Arc::new(SharedDrain(Mutex::new(drain)));
         let before_end = Arc::downgrade(&reads);
         tracer.flush_before_end(before_end);
@@ -193,9 +211,9 @@ impl TracedPoints {
                 backend.enter_thread();
                 let mut pace = Pace::new();
                 while !told.load(Ordering::Acquire) {
-                    match reads.0.lock().pass() {
-                        true => pace.found(),
-                        false => pace.wait(LOOK),
+                    match reads.0.lock().pass(PAGES_OF_A_PASS) {
+                        0 => pace.wait(LOOK),
+                        _ => pace.found(),
                     }
                 }
                 reads.0.lock().flush();
