@@ -37,7 +37,7 @@ pub use argument::KernelArgument;
 
 use super::core::Core;
 use super::error::{CodeObjectError, Error, ImageError, LaunchRefused};
-use super::foreign::{ForeignKernel, RawArguments};
+use super::foreign::{ForeignKernel, OwnArguments};
 use super::graph::{ForeignNode, Node, capture_of};
 use super::grid::Grid;
 use super::images::read_image;
@@ -268,26 +268,26 @@ impl CodeObjectKernel {
         stream.core().check_own(&device.core, kernel_called(&self.kernel.name))?;
         let capture = capture_of(stream, "launch")?;
         let mut parts = stream.queue().blank();
-        let raw = self.prepare(&device.core, grid, arguments, &mut parts)?;
+        let own = self.prepare(&device.core, grid, arguments, &mut parts)?;
         if let Some(capture) = capture {
-            let node = ForeignNode::new(self.kernel.clone(), grid, raw, *parts);
+            let node = ForeignNode::new(self.kernel.clone(), grid, own, *parts);
             capture.add(stream.queue(), Node::Foreign(node.into()))?;
             return Ok(Launch::captured(stream.queue(), self.kernel.name.clone()));
         }
-        self.kernel.fill(grid, &mut parts);
+        self.kernel.fill(grid, &own, &mut parts);
         stream.queue().launch(self.kernel.name.clone(), None, parts, |parameters, sequence, words| {
-            self.kernel.begin(&device, grid, &raw, parameters, sequence, words)
+            self.kernel.begin(&device, grid, &own, parameters, sequence, words)
         })
     }
 
-    /// Checks a launch and packs its arguments. Returns where raw channels are among them.
+    /// Checks a launch and packs its arguments. Returns those that are the launch's own.
     fn prepare(
         &self,
         core: &Core,
         grid: Grid,
         arguments: &[KernelArgument],
         parts: &mut Parts,
-    ) -> Result<RawArguments, Error> {
+    ) -> Result<OwnArguments, Error> {
         let kernel = || self.kernel.name.to_string();
         let (properties, limits) = (core.backend.properties(), self.kernel.code.limits());
         check_code(properties, &self.kernel.name, &limits, 0, &grid, grid.workgroup_memory_bytes)?;
@@ -300,11 +300,11 @@ impl CodeObjectKernel {
             let (kernel, given) = (kernel(), arguments.len());
             return Err(LaunchRefused::ArgumentCount { kernel, takes, given }.into());
         }
-        let mut raw = RawArguments::new();
+        let mut own = OwnArguments::new();
         for (place, argument) in arguments.iter().enumerate() {
             let takes = self.parameters.bytes.get(place).map(|bytes| *bytes as usize);
-            raw.extend(argument.pack(core, place, takes, parts)?);
+            own.extend(argument.pack(core, place, takes, parts)?);
         }
-        Ok(raw)
+        Ok(own)
     }
 }
