@@ -43,3 +43,8 @@ extern "C" __global__ void both(uint64_t one, uint64_t other, uint64_t method, u
     out[0] = hostcall_call_words(one, method, &tags[0], 1, &result, 1, 0);
     out[1] = hostcall_call_words(other, method, &tags[1], 1, &result, 1, 0);
 }
+
+/* Trace points of each lane. */
+extern "C" __global__ void traced(uint64_t context, uint64_t tag) {
+    hostcall_counter(context, "tag", tag);
+}

@@ -5,6 +5,7 @@ use hostcall::device::{Launch, LaunchId};
 use hostcall::graph::{CaptureMode, Graph};
 use hostcall::rocm::{CodeObject, KernelArgument, Version};
 use hostcall::server::HandlerPanic;
+use hostcall::trace::{Event, Names, Reader, Tracer};
 use hostcall::{
     CallError, Context, Device, DeviceBuffer, Error, Grid, LaunchFailure, Output, Stream, service,
 };
@@ -459,4 +460,40 @@ fn a_handler_does_not_wait_for_its_own_kernel() {
     });
     assert!(refused.len() == 2 && refused.iter().all(|error| error.contains("ask")), "{refused:?}");
     host.is_idle();
+}
+
+/// Each record is of its launch, also where a page has those of several.
+#[test]
+fn trace_points_are_the_launch_s() {
+    let file = crate::temporary("launched.trace");
+    let tracer = Tracer::builder().file(&file).unwrap().start().unwrap();
+    let device = Device::builder("gfx942").trace(&tracer).open().unwrap();
+    let (stream, context) = (device.stream().unwrap(), device.context("traced").unwrap());
+    let code = device.load_code_object_bytes(&CODE, Version::Stacks).unwrap();
+    let launch = |stream: &Stream, tag: u64| {
+        let arguments = [KernelArgument::context(&context), KernelArgument::value(tag)];
+        // SAFETY: they are what the kernel takes.
+        unsafe { code.kernel("traced").unwrap().launch(stream, Grid::new(1, 64), &arguments) }
+    };
+    let mut ids: Vec<_> = (0..10).map(|tag| launch(&stream, tag).unwrap().id()).collect();
+    let capture = |stream: &Stream| launch(stream, 10).map(drop);
+    let instance = stream.capture(CaptureMode::ThreadLocal, capture).unwrap().instantiate().unwrap();
+    instance.launch(&stream).unwrap();
+    stream.synchronize().unwrap();
+    drop((instance, stream, context, code, device));
+    assert_eq!(tracer.finish(Duration::from_secs(60)).lost(), None);
+    let (mut names, mut found) = (Names::default(), Vec::new());
+    for event in Reader::new(std::fs::File::open(file).unwrap()).unwrap() {
+        let event = event.unwrap();
+        names.note(&event);
+        if let Event::Point(point) = event {
+            let of = names.launch(point.launch).unwrap();
+            found.push((of.kernel.to_string(), of.id, point.lanes));
+        }
+    }
+    // The replay's is the one that is not among them.
+    ids.extend(found.iter().map(|(_, id, _)| *id).find(|id| !ids.contains(id)));
+    found.sort();
+    ids.sort();
+    assert_eq!(found, ids.into_iter().map(|id| ("traced".to_owned(), id, 64)).collect::<Vec<_>>());
 }

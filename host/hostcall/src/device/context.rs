@@ -157,8 +157,12 @@ impl Device {
         };
         // SAFETY: the memory is new, and as long.
         let done = unsafe { backend.write_now(block.address(), written.as_bytes()) };
-        let of_streams = ContextParams { launch: LaunchId::NONE, ..written };
-        if let Err(error) = done.and_then(|()| inner.stream_words.make_contexts(&of_streams)) {
+        // The software device's streams launch no kernels of others.
+        let make_of_streams = || match is_software {
+            true => Ok(()),
+            false => inner.stream_words.make_contexts(&ContextParams { launch: LaunchId::NONE, ..written }),
+        };
+        if let Err(error) = done.and_then(|()| make_of_streams()) {
             end(inner, launch);
             return Err(error.into());
         }
