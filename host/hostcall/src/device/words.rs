@@ -8,7 +8,9 @@
 //! A kernel of another compiler's calls by a block that says which launch it is of
 //! ([`ContextParams`]). A stream has one such block for all of its launches: before each that has a context, the device writes the
 //! launch's id there, in the stream's order (`submit.rs`). So it is done when the kernel begins, and comes after the end of all
-//! launches before, of which no lane reads the word any more.
+//! launches before, of which no lane reads the word any more. The block is the stream's as long as that has work, and
+//! another stream gets it only when all of that is settled. A kernel that never ends keeps both; where the device failed,
+//! nothing is written any more.
 #![allow(unsafe_code, reason = "reads and writes words that kernels use")]
 
 use super::core::Core;

@@ -3,15 +3,16 @@
 //! And so code for NVIDIA's GPUs: cubins and PTX of CUDA C++ or clang, whose kernels take plain arguments
 //! too.
 //!
-//! A launch is an operation of its stream as any other, with an id by which traces and pages of raw channels
-//! name it. What hostcall knows of such a kernel is its metadata: how many bytes each argument has, and which
+//! A launch is an operation of its stream as any other, with an id by which traces, pages of raw channels and
+//! calls by a context name it. What hostcall knows of such a kernel is its metadata: how many bytes each argument has, and which
 //! hidden arguments there are. Nobody can check their types, so `launch` is unsafe.
 //!
-//! Nothing of hostcall's is in the kernel but what it writes to raw channels. So nothing cancels it once the
-//! device has it: it stops waiting for pages, runs to its end, and who cancelled it is told
-//! (`LaunchFailure::RanToEnd`). It does not look whether its stream was stopped, just as copies are made all
-//! the same. Its calls do not say whose they are, so a handler that waits for its own kernel waits for ever.
-//! A replay launches it by itself, never in a list.
+//! Nothing of hostcall's is in the kernel but what it writes to raw channels, and how it calls by a context. So
+//! nothing ends it once the device has it: when it is cancelled it stops waiting for pages, its calls end, it runs
+//! to its end, and who cancelled it is told (`LaunchFailure::RanToEnd`). It does not look whether its stream was
+//! stopped, just as copies are made all the same. Its calls by ROCm's protocol do not say whose they are, so a
+//! handler of such a call that waits for its own kernel waits for ever. A replay launches it by itself, never in
+//! a list.
 //!
 //! | hidden argument | what it gets |
 //! |---|---|
