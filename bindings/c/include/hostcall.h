@@ -286,6 +286,9 @@ enum hostcall_rocm_kind
   HOSTCALL_ROCM_KIND_PINNED = 4,
   // A raw channel, for a parameter that is a `struct hostcall_raw_stream` of hostcall_device.h, by value.
   HOSTCALL_ROCM_KIND_RAW = 5,
+  // A context, for a parameter of 64 bits: each launch and each replay gets an address of its own, by which its calls are the
+  // launch's. With hostcall_context_address as a value they are the context's.
+  HOSTCALL_ROCM_KIND_CONTEXT = 6,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -765,6 +768,8 @@ typedef union {
   const hostcall_pinned *pinned;
   // HOSTCALL_ROCM_KIND_RAW.
   const hostcall_raw_channel *raw;
+  // HOSTCALL_ROCM_KIND_CONTEXT.
+  const hostcall_context *context;
 } hostcall_rocm_value;
 
 // An argument of a code object's kernel.
@@ -773,7 +778,7 @@ typedef struct {
   uint32_t kind;
   // How many bytes a value has; of other kinds it is not looked at.
   size_t bytes;
-  // The value, the buffer or the channel.
+  // The value, the buffer, the channel or the context.
   hostcall_rocm_value value;
 } hostcall_rocm_argument;
 

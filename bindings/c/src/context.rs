@@ -28,6 +28,10 @@ pub struct hostcall_text(CString);
 pub struct hostcall_fence(Fence);
 
 impl hostcall_context {
+    pub(crate) fn get(&self) -> &Context {
+        &self.context
+    }
+
     fn next_failed(&self) -> Result<Option<FailedCheck>, Failure> {
         let mut failed = self.failed.lock();
         if failed.is_empty() {

@@ -1,6 +1,7 @@
 //! Kernels that other compilers made for AMD's GPUs, and the host's side of ROCm's protocol.
 
 use crate::buffer::{hostcall_buffer, hostcall_pinned};
+use crate::context::hostcall_context;
 use crate::device::hostcall_device;
 use crate::error::{Failure, hostcall_status};
 use crate::functions::functions;
@@ -44,6 +45,9 @@ pub enum hostcall_rocm_kind {
     Pinned = 4,
     /// A raw channel, for a parameter that is a `struct hostcall_raw_stream` of hostcall_device.h, by value.
     Raw = 5,
+    /// A context, for a parameter of 64 bits: each launch and each replay gets an address of its own, by which its calls are the
+    /// launch's. With hostcall_context_address as a value they are the context's.
+    Context = 6,
 }
 
 /// What an argument of a code object's kernel refers to, by its kind.
@@ -57,6 +61,8 @@ pub union hostcall_rocm_value {
     pub pinned: *const hostcall_pinned,
     /// HOSTCALL_ROCM_KIND_RAW.
     pub raw: *const hostcall_raw_channel,
+    /// HOSTCALL_ROCM_KIND_CONTEXT.
+    pub context: *const hostcall_context,
 }
 
 /// An argument of a code object's kernel.
@@ -66,7 +72,7 @@ pub struct hostcall_rocm_argument {
     pub kind: u32,
     /// How many bytes a value has; of other kinds it is not looked at.
     pub bytes: usize,
-    /// The value, the buffer or the channel.
+    /// The value, the buffer, the channel or the context.
     pub value: hostcall_rocm_value,
 }
 
@@ -126,6 +132,11 @@ impl hostcall_rocm_argument {
             // SAFETY: CALLER: the kind says so, and it is NULL or a raw channel.
             let channel = unsafe { value.raw.as_ref() };
             return Ok(get(channel, "value.raw")?.argument());
+        }
+        if is(is::Context) {
+            // SAFETY: CALLER: the kind says so, and it is NULL or a context.
+            let context = unsafe { value.context.as_ref() };
+            return Ok(KernelArgument::context(get(context, "value.context")?.get()));
         }
         if !is(is::Buffer) && !is(is::Input) {
             return Err(Failure::invalid(format!(

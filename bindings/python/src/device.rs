@@ -2,7 +2,7 @@
 
 use crate::channel::RawChannel;
 use crate::errors::Errors;
-use crate::handling::{Handling, PlaceOf};
+use crate::handling::{ContextOf, Handling, PlaceOf};
 use crate::kernels::{RawBuffer, RawCode};
 use crate::posts::RawPostQueue;
 use crate::queue::Queue;
@@ -108,8 +108,10 @@ impl RawDevice {
         });
         let device = device.map_err(failed)?;
         let place_of: PlaceOf = Arc::new(device.server().knows_place());
-        let handling = Arc::new(Handling { errors, place_of, refuse, submit });
-        let queue = Arc::<Queue>::default();
+        let knows_context = device.server().knows_context();
+        let context_of: ContextOf = Arc::new(move |launch| knows_context(launch).0);
+        let handling = Handling { errors, place_of, context_of: context_of.clone(), refuse, submit };
+        let (handling, queue) = (Arc::new(handling), Arc::new(Queue::new(context_of)));
         let thread = interpreter::start(queue.clone(), handling.clone())?;
         let interpreter = thread.thread().id();
         let this = Self {
@@ -334,11 +336,12 @@ impl RawContext {
             let kernels = "kernels before it have not ended, or their posts wait for their functions still";
             return wait(py, deadline, kernels, || fence.is_done().map_err(failed));
         }
-        let launch = self.context()?.launch_id();
+        let launches = self.context()?.launch_ids().map_err(failed)?;
         let device = self.device.upgrade().ok_or_else(|| failed(hostcall::Error::Closed))?;
-        let taken = Mutex::new(device.server().begin_flush(vec![launch]));
+        let taken = Mutex::new(device.server().begin_flush(launches.clone()));
         wait(py, deadline, "posts wait for their functions still", || {
-            Ok(taken.lock().is_done() && device.server().has_handled_posts(launch.into()))
+            let are_handled = |launch: &LaunchId| device.server().has_handled_posts((*launch).into());
+            Ok(taken.lock().is_done() && launches.iter().all(are_handled))
         })
     }
 

@@ -14,6 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub type PlaceOf = Arc<dyn Fn(Caller) -> (Arc<str>, Option<WavePlace>) + Send + Sync>;
+/// Says to whom is told what went wrong in a launch: its context, where it has one, else itself.
+pub type ContextOf = Arc<dyn Fn(LaunchId) -> LaunchId + Send + Sync>;
 
 thread_local! {
     /// Who calls, and whether it is a post: its wave may have ended, and another one have its slot.
@@ -85,6 +87,7 @@ impl Work {
 pub struct Handling {
     pub errors: Arc<Errors>,
     pub place_of: PlaceOf,
+    pub context_of: ContextOf,
     /// The exception by which a function refuses a call.
     pub refuse: Py<PyAny>,
     /// Has coroutines run, each with the [`Reply`] that gets its task.
@@ -95,7 +98,8 @@ impl Handling {
     /// Keeps an exception, with a note that says where its call came from.
     fn keep(&self, py: Python<'_>, function: &Function, work: &Work, error: PyErr, count: u64, ends: &str) {
         let (caller, is_post) = (work.caller(), matches!(work, Work::Post(_)));
-        if self.errors.wants(caller.launch) {
+        let told_to = (self.context_of)(caller.launch);
+        if self.errors.wants(told_to) {
             let (kernel, place) = (self.place_of)(caller);
             let place = place
                 .filter(|_| !is_post)
@@ -111,7 +115,7 @@ impl Handling {
             // An exception that takes no note is kept without one.
             let _ = add_note(error.value(py), &note);
         }
-        self.errors.keep(caller.launch, error, count);
+        self.errors.keep(told_to, error, count);
     }
 
     /// Returns the code with which a function refuses, if that is what it raised.

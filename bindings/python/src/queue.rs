@@ -2,6 +2,7 @@
 //! all at once. No thread that uses it needs the GIL for that.
 
 use crate::device::Lost;
+use crate::handling::ContextOf;
 use crate::service::Served;
 use hostcall::CallError;
 use hostcall::server::{DeferredCalls, DeferredPosts, OpenCalls};
@@ -58,15 +59,20 @@ struct State {
     lost: HashMap<(LaunchId, u16, &'static str), (&'static str, u64)>,
 }
 
-#[derive(Default)]
 pub struct Queue {
     state: Mutex<State>,
     work: Condvar,
     watch: Condvar,
     ended: Condvar,
+    context_of: ContextOf,
 }
 
 impl Queue {
+    pub fn new(context_of: ContextOf) -> Self {
+        let [work, watch, ended] = [(); 3].map(|()| Condvar::default());
+        Self { state: Mutex::default(), work, watch, ended, context_of }
+    }
+
     /// Adds calls, which end with `TimedOut` after `timeout`. A full queue answers them with `Busy`.
     pub fn push_calls(&self, served: Arc<Served>, calls: DeferredCalls, timeout: Option<Duration>) {
         let (since, open) = (Instant::now(), calls.open());
@@ -84,7 +90,7 @@ impl Queue {
             state.refused_calls += calls.count() as u64;
             let error = if state.is_closed { CallError::NoSuchService } else { CallError::Busy };
             if error == CallError::Busy {
-                state.lose(&open, "busy", calls.count() as u64);
+                state.lose(&open, (self.context_of)(open.launch()), "busy", calls.count() as u64);
             }
             drop(state);
             return calls.fail(error);
@@ -217,7 +223,7 @@ impl Queue {
             // Under the lock, under which they are asked for: who waits for the kernel finds them counted.
             let lanes = calls.time_out() as u64;
             state.timed_out_calls += lanes;
-            state.lose(calls, "timed out", lanes);
+            state.lose(calls, (self.context_of)(calls.launch()), "timed out", lanes);
         }
         drop((state, late));
         Some(open)
@@ -242,9 +248,9 @@ impl Queue {
 
 impl State {
     /// Counts calls that got no answer.
-    fn lose(&mut self, calls: &OpenCalls, why: &'static str, lanes: u64) {
+    fn lose(&mut self, calls: &OpenCalls, told_to: LaunchId, why: &'static str, lanes: u64) {
         let (number, name) = calls.called();
-        let key = (calls.launch(), number, why);
+        let key = (told_to, number, why);
         if lanes > 0 && (self.lost.len() < MOST_LOST || self.lost.contains_key(&key)) {
             self.lost.entry(key).or_insert((name, 0)).1 += lanes;
         }

@@ -44,7 +44,8 @@ pub struct ContextParams {
     pub home_slots: u32,
     /// Lanes of a wave.
     pub lanes: u32,
-    /// The launch whose calls the kernels' are: the context's. The host changes it when the context is renewed.
+    /// The launch whose calls the kernels' are: the context's, which the host changes when it is renewed; in the block of a stream of
+    /// hostcall's the one that runs, which the device changes before it.
     pub launch: LaunchId,
     /// [`MESSAGES`], and [`POINTS_VERSION`] from bit [`POINTS_SHIFT`] on. They never change; hosts of minor version 0 wrote 0.
     pub flags: u32,

@@ -548,12 +548,17 @@ impl Stage {
                 (expected[OK], expected[CANCELLED]) = (new.ended[OK], new.ended[CANCELLED]);
                 ensure!(deed == Deed::Cancel || new.ended[CANCELLED] > 0);
             }
+            // Its calls, and no other replay's.
+            Deed::CancelReplay if is_gpu => {
+                (expected[OK], expected[CANCELLED]) = (new.ended[OK], new.ended[CANCELLED]);
+                ensure!(new.ended[CANCELLED] <= CALLS * lanes);
+            }
             _ => {}
         }
         same!((deed, new.ended), (deed, expected));
         let came = self.handled.calls();
         self.handled.0.seen.iter().for_each(|seen| seen.lock().clear());
-        match is_cancelled {
+        match is_cancelled || is_replay_cancelled {
             false => {
                 same!(raised, new.turns);
                 let there = new.turns - new.ended[NO_SUCH_SERVICE];
@@ -561,7 +566,9 @@ impl Stage {
             }
             true => {
                 ensure!(came[notes] <= new.posts && came[Which::Raise as usize] >= raised);
-                self.context.renew().map_err(text)?;
+                if is_cancelled {
+                    self.context.renew().map_err(text)?;
+                }
             }
         }
         Ok(told)

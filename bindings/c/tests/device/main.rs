@@ -7,6 +7,7 @@ mod common;
 mod contexts;
 mod example;
 mod gfx942;
+mod launched;
 mod layouts;
 mod nvptx64;
 mod points;

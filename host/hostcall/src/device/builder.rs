@@ -282,6 +282,9 @@ impl DeviceBuilder {
         let wave_size = core.backend.properties().wave_size;
         builtins.stdio().set_origin(&core.name, wave_size, server.knows_origin());
         builtins.files().set_launches(server.knows_launch());
+        let context_of = server.knows_context();
+        builtins.files().set_owners(move |launch| context_of(launch).0);
+        builtins.checks().set_contexts(server.knows_context());
         builtins.files().set_mapper(DeviceMapper(backend.clone()));
         let inner = Arc::new_cyclic(|device| Inner {
             core,

@@ -6,6 +6,20 @@
 //! other launch notices. Nobody tells hostcall when such kernels run: [`Context::attend`] says that some come soon,
 //! [`Context::flush`] that some have ended.
 //!
+//! Of kernels that hostcall launches itself it knows that. Each launch, and each replay's, is one of its own then:
+//!
+//! ```text
+//!  launched by others                          launched or replayed by hostcall
+//!  ───────────────────────────────────────────────────────────────────────────────────────────────────────
+//!  the context's block ─► context's launch     the stream's block ─► the launch's own id, which the device
+//!  written once, kept for good                 writes there before the kernel, in the stream's order
+//! ```
+//!
+//! The stream's block ([`super::words::StreamWords::context`]) is written and read on the stream alone, so that it is of one launch at
+//! a time, also where two streams launch with one context. What keeps the launch and its context together is in the server's table
+//! ([`LaunchRecord::context`]): the launch is cancelled with its context, and what it leaves behind (failed checks, calls that
+//! reached no service, open files) is the context's.
+//!
 //! Kernels may come after the context, and after its device: the block and the channel are kept until the process ends. They
 //! find an unknown launch or a channel that nobody serves, and their calls end with
 //! [`CallError::Cancelled`](hostcall_device::CallError::Cancelled).
@@ -92,7 +106,17 @@ pub struct Context {
     pub(super) device: Weak<Inner>,
     name: Arc<str>,
     reach: Arc<Reach>,
-    launch: Mutex<LaunchId>,
+    launch: Arc<CurrentLaunch>,
+}
+
+/// The launch that a context is now; `None` once it was dropped.
+pub(crate) struct CurrentLaunch(Mutex<Option<LaunchId>>);
+
+impl CurrentLaunch {
+    /// Keeps the context from being replaced by another launch, or dropped, meanwhile.
+    pub fn lock(&self) -> MutexGuard<'_, Option<LaunchId>> {
+        self.0.lock()
+    }
 }
 
 impl Device {
@@ -132,7 +156,13 @@ impl Device {
             reserved: [0; 7],
         };
         // SAFETY: the memory is new, and as long.
-        if let Err(error) = unsafe { backend.write_now(block.address(), written.as_bytes()) } {
+        let done = unsafe { backend.write_now(block.address(), written.as_bytes()) };
+        // The software device's streams launch no kernels of others.
+        let make_of_streams = || match is_software {
+            true => Ok(()),
+            false => inner.stream_words.make_contexts(&ContextParams { launch: LaunchId::NONE, ..written }),
+        };
+        if let Err(error) = done.and_then(|()| make_of_streams()) {
             end(inner, launch);
             return Err(error.into());
         }
@@ -144,7 +174,8 @@ impl Device {
             points,
         });
         let core = inner.core.clone();
-        Ok(Context { core, device: Arc::downgrade(inner), name, reach, launch: Mutex::new(launch) })
+        let launch = Arc::new(CurrentLaunch(Mutex::new(Some(launch))));
+        Ok(Context { core, device: Arc::downgrade(inner), name, reach, launch })
     }
 }
 
@@ -163,6 +194,10 @@ fn begin(device: &Inner, name: &Arc<str>) -> Result<LaunchId, Error> {
 /// Ends a launch that calls were of, and forgets what its kernels have told.
 fn end(device: &Inner, launch: LaunchId) {
     device.server.end(launch);
+    forget(device, launch);
+}
+
+fn forget(device: &Inner, launch: LaunchId) {
     device.builtins.checks().take(launch);
     device.builtins.reports().take(launch);
 }
@@ -190,14 +225,24 @@ impl Context {
         self.reach.block.address()
     }
 
-    /// Returns the launch in whose name kernels with the context call now: [`Context::renew`] begins another one.
+    /// Returns the launch in whose name kernels that others launch with the context call now: [`Context::renew`] begins another
+    /// one. What went wrong in launches of hostcall's is told by it too.
     pub fn launch_id(&self) -> LaunchId {
-        *self.launch.lock()
+        self.launch.lock().expect("the context is there")
     }
 
-    /// Returns the device, and what keeps the memory that the address leads to.
-    pub(super) fn reach(&self) -> (&Arc<Core>, Kept) {
-        (&self.core, self.reach.clone())
+    /// Returns [the context's launch](Context::launch_id) and those that hostcall has made with it
+    /// ([`KernelArgument::context`](crate::rocm::KernelArgument::context)) and that have not ended, replays' among them.
+    ///
+    /// # Errors
+    /// When the device was closed.
+    pub fn launch_ids(&self) -> Result<Vec<LaunchId>, Error> {
+        Ok(self.device()?.server.launches_of_context(self.launch_id()))
+    }
+
+    /// Returns the device, what keeps the memory that the address leads to, and which launch it is.
+    pub(super) fn reach(&self) -> (&Arc<Core>, Kept, &Arc<CurrentLaunch>) {
+        (&self.core, self.reach.clone(), &self.launch)
     }
 
     /// Tells the trace of all that trace points of the context's kernels have written.
@@ -234,11 +279,10 @@ impl Context {
     /// # Errors
     /// When the device was closed.
     pub fn flush(&self) -> Result<(), Error> {
-        let launch = *self.launch.lock();
-        let server = self.device()?.server.clone();
+        let (launches, server) = (self.launch_ids()?, self.device()?.server.clone());
         self.tell_points();
-        server.begin_flush(vec![launch]).wait();
-        server.wait_for_posts(launch.into());
+        server.begin_flush(launches.clone()).wait();
+        launches.into_iter().for_each(|launch| server.wait_for_posts(launch.into()));
         Ok(())
     }
 
@@ -249,7 +293,7 @@ impl Context {
     /// # Errors
     /// When the device was closed.
     pub fn failed_checks(&self) -> Result<Vec<FailedCheck>, Error> {
-        Ok(self.device()?.builtins.checks().take(*self.launch.lock()))
+        Ok(self.device()?.builtins.checks().take(self.launch_id()))
     }
 
     /// Returns a raw channel as kernels with the context take it: the bytes of a `struct hostcall_raw_stream` of
@@ -271,40 +315,44 @@ impl Context {
         self.core.check_own(&core, "the raw channel")?;
         keep_once(memory);
         // Under the lock: it is no launch's that has ended.
-        let launch = self.launch.lock();
-        channel.note_context(*launch);
-        let params = ForeignRawParams { launch: *launch, ..params };
+        let current = self.launch.lock();
+        let launch = current.expect("the context is there");
+        channel.note_context(launch);
+        let params = ForeignRawParams { launch, ..params };
         Ok(params.as_bytes().try_into().expect("as many bytes as they have"))
     }
 
     /// Ends the calls of kernels with the context with `Cancelled`: those that wait, and all that come until it is
-    /// [renewed](Context::renew). A kernel that does not call runs on.
+    /// [renewed](Context::renew). A kernel that does not call runs on, and a launch of hostcall's does not fail by it.
     ///
     /// # Errors
     /// When the device was closed.
     pub fn cancel(&self) -> Result<(), Error> {
-        let launch = *self.launch.lock();
-        self.device()?.server.cancel(launch, CancelReason::Asked);
+        self.device()?.server.cancel(self.launch_id(), CancelReason::Asked);
         Ok(())
     }
 
     /// Has calls answered again after [`Context::cancel`], or after a failure that ended them. Calls of kernels that run
-    /// meanwhile may still be cancelled.
+    /// meanwhile may still be cancelled; those of launches and replays that hostcall was given before are.
     ///
     /// # Errors
     /// When the device was closed or fails, or too many launches have not ended.
     pub fn renew(&self) -> Result<(), Error> {
         let device = self.device()?;
-        let mut launch = self.launch.lock();
+        let mut current = self.launch.lock();
+        let launch = current.expect("the context is there");
         let next = begin(&device, &self.name)?;
         let at = self.address().offset(LAUNCH_AT as u64);
         // SAFETY: the block lies there, and kernels access the word atomically.
         let stored = unsafe { device.core.backend.store_words(at, &next.to_bits().to_le_bytes(), 4) };
-        let over = match stored {
-            Ok(()) => std::mem::replace(&mut *launch, next),
-            Err(_) => next,
-        };
-        end(&device, over);
+        match stored {
+            Ok(()) => {
+                *current = Some(next);
+                device.server.replace_context(launch, next);
+                forget(&device, launch);
+            }
+            Err(_) => end(&device, next),
+        }
         Ok(stored?)
     }
 }
@@ -316,9 +364,11 @@ impl Drop for Context {
             return;
         }
         keep(self.reach.clone());
-        if let Some(device) = self.device.upgrade() {
+        // Launches that begin from now on have no context.
+        let launch = self.launch.lock().take();
+        if let Some((device, launch)) = self.device.upgrade().zip(launch) {
             self.tell_points();
-            let launch = *self.launch.lock();
+            device.server.cancel(launch, CancelReason::Closed);
             end(&device, launch);
         }
     }

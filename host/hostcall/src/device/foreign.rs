@@ -1,5 +1,6 @@
 //! Kernels of other compilers, as streams launch them and graphs keep them.
 
+use super::context::CurrentLaunch;
 use super::error::{Error, LaunchRefused};
 use super::grid::Grid;
 use super::hostcalls::Serving;
@@ -11,11 +12,30 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_abi::raw::ForeignRawParams;
 use hostcall_seam::{HiddenParameters, Kernel};
+use hostcall_server::{CancelReason, LaunchRecord};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Raw channels among the arguments of a launch: where each begins, and what it is but for the launch's own.
-pub type RawArguments = SmallVec<[(usize, ForeignRawParams); 2]>;
+/// Arguments that are each launch's own, with where they begin.
+pub type OwnArguments = SmallVec<[(usize, OwnArgument); 2]>;
+
+/// An argument that says which launch it is.
+#[derive(Clone)]
+pub enum OwnArgument {
+    /// A raw channel: what it is but for the launch's own.
+    Raw(ForeignRawParams),
+    /// A context, by the launch that it is now.
+    Context(Arc<CurrentLaunch>),
+}
+
+/// Returns the context by which a launch with these arguments calls in its own name: the first. Calls by another one are that
+/// context's.
+fn context_of(own: &OwnArguments) -> Option<&Arc<CurrentLaunch>> {
+    own.iter().find_map(|(_, argument)| match argument {
+        OwnArgument::Context(context) => Some(context),
+        OwnArgument::Raw(_) => None,
+    })
+}
 
 /// A kernel of another compiler.
 #[derive(Clone)]
@@ -29,30 +49,60 @@ pub struct ForeignKernel {
 
 impl ForeignKernel {
     /// Adds to a launch's arguments what else it has.
-    pub fn fill(&self, grid: Grid, parts: &mut Parts) {
+    pub fn fill(&self, grid: Grid, own: &OwnArguments, parts: &mut Parts) {
         (parts.kernel, parts.runs_to_end) = (Some(self.code.clone()), true);
         (parts.workgroups, parts.lanes) = (grid.workgroups, grid.workgroup_size);
         (parts.workgroup_bytes, parts.hidden) = (grid.workgroup_memory_bytes, self.hidden);
+        parts.has_context = context_of(own).is_some();
         parts.values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
     }
 
-    /// Begins a launch, whose raw channels learn which it is.
+    /// Begins a launch, whose raw channels and context learn which it is.
     pub fn begin(
         &self,
         device: &Inner,
         grid: Grid,
-        raw: &RawArguments,
+        own: &OwnArguments,
         parameters: &mut Parameters,
         sequence: u64,
         words: &StreamWords,
     ) -> Result<LaunchId, Error> {
         let record = grid.record(self.name.clone());
-        let limit = LAUNCHES as usize;
-        let launch = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
+        let called_by = context_of(own);
+        let launch = match called_by {
+            Some(context) => context.begin(device, record)?,
+            None => begin(device, record)?,
+        };
         let stop_at = words.stop_at().get();
-        for &(at, params) in raw {
-            let params = ForeignRawParams { launch, stop_at, sequence, ..params };
-            parameters.set_at(at, params.as_bytes());
+        for (at, argument) in own {
+            match argument {
+                OwnArgument::Raw(params) => {
+                    let params = ForeignRawParams { launch, stop_at, sequence, ..*params };
+                    parameters.set_at(*at, params.as_bytes());
+                }
+                OwnArgument::Context(context) if called_by.is_some_and(|by| Arc::ptr_eq(by, context)) => {
+                    parameters.set_at(*at, &words.context().get().to_le_bytes());
+                }
+                OwnArgument::Context(_) => {}
+            }
+        }
+        Ok(launch)
+    }
+}
+
+fn begin(device: &Inner, record: LaunchRecord) -> Result<LaunchId, Error> {
+    let limit = LAUNCHES as usize;
+    Ok(device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?)
+}
+
+impl CurrentLaunch {
+    /// Begins a launch with the context, which is cancelled with it. Where the context is gone, its calls end at once.
+    fn begin(&self, device: &Inner, record: LaunchRecord) -> Result<LaunchId, Error> {
+        // Under the lock: the context is not replaced meanwhile.
+        let context = self.lock();
+        let launch = begin(device, LaunchRecord { context: context.unwrap_or_default(), ..record })?;
+        if context.is_none() {
+            device.server.cancel(launch, CancelReason::Asked);
         }
         Ok(launch)
     }

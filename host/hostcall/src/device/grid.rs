@@ -67,7 +67,8 @@ impl Grid {
 
     /// Returns what the server has to know of a launch.
     pub(super) fn record(&self, kernel: Arc<str>) -> LaunchRecord {
-        LaunchRecord { kernel, workgroups: self.workgroups, lanes: self.workgroup_lanes() }
+        let lanes = self.workgroup_lanes();
+        LaunchRecord { kernel, workgroups: self.workgroups, lanes, ..LaunchRecord::default() }
     }
 
     /// Refuses what no launch on the device can be.

@@ -1,16 +1,25 @@
-//! What a stream shares with its launches: from which of them on none shall begin, in memory of the device, and which of
-//! them posted last, in the host's.
+//! What a stream shares with its launches: from which of them on none shall begin, in memory of the device, which of
+//! them posted last, in the host's, and by which context those of other compilers call.
 //!
 //! Launches are known by their sequence, which never repeats in a stream. A word that stops launches counts until the
 //! stream starts again: then everything so far has ended and been told of, so that nobody can ask for a stop of that any
 //! more ([`StreamWords::stop_from`] refuses it), and no lane is left that writes.
+//!
+//! A kernel of another compiler's calls by a block that says which launch it is of
+//! ([`ContextParams`]). A stream has one such block for all of its launches: before each that has a context, the device writes the
+//! launch's id there, in the stream's order (`submit.rs`). So it is done when the kernel begins, and comes after the end of all
+//! launches before, of which no lane reads the word any more. The block is the stream's as long as that has work, and
+//! another stream gets it only when all of that is settled. A kernel that never ends keeps both; where the device failed,
+//! nothing is written any more.
 #![allow(unsafe_code, reason = "reads and writes words that kernels use")]
 
 use super::core::Core;
+use hostcall_abi::bytes::IntoBytes;
+use hostcall_abi::context::{CONTEXT_BYTES, ContextParams, LAUNCH_AT};
 use hostcall_locks::Mutex;
 use hostcall_seam::{BackendError, DeviceAddress, Memory, Pinned};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Streams that a device can have at once.
 pub(crate) const STREAMS: usize = 4096;
@@ -23,6 +32,8 @@ pub(crate) struct StreamWordTable {
     core: Arc<Core>,
     stop_at: Arc<dyn Memory>,
     last_post: Arc<dyn Pinned>,
+    /// A context's block for each stream, once there was a context.
+    contexts: OnceLock<Arc<dyn Memory>>,
     free: Mutex<Vec<usize>>,
 }
 
@@ -34,7 +45,23 @@ impl StreamWordTable {
         unsafe { backend.write_now(stop_at.address(), &[0xff; STREAMS * STOP_BYTES]) }?;
         let last_post = backend.pin(STREAMS * 8)?;
         let free = Mutex::new((0..STREAMS).rev().collect());
-        Ok(Arc::new(Self { core: core.clone(), stop_at, last_post, free }))
+        let contexts = OnceLock::new();
+        Ok(Arc::new(Self { core: core.clone(), stop_at, last_post, contexts, free }))
+    }
+
+    /// Makes the blocks by which kernels with a context call that streams launch, unless they are there. All contexts' are the same
+    /// but for the launch.
+    pub fn make_contexts(&self, params: &ContextParams) -> Result<(), BackendError> {
+        if self.contexts.get().is_some() {
+            return Ok(());
+        }
+        let backend = &self.core.backend;
+        let blocks = backend.allocate(STREAMS * CONTEXT_BYTES)?;
+        // SAFETY: the memory is new, and as long.
+        unsafe { backend.write_now(blocks.address(), &params.as_bytes().repeat(STREAMS)) }?;
+        // Another thread's, which nobody uses yet, are as good.
+        let _ = self.contexts.set(blocks);
+        Ok(())
     }
 
     /// Takes the words of a new stream. `None` when there are as many streams as there can be.
@@ -73,6 +100,17 @@ impl StreamWords {
     /// Returns the address of the word that says which launch posted last.
     pub fn last_post(&self) -> DeviceAddress {
         self.words.last_post.address().offset(8 * self.index as u64)
+    }
+
+    /// Returns the address of the stream's context: what its kernels with a context take in place of that one's own.
+    pub fn context(&self) -> DeviceAddress {
+        let blocks = self.words.contexts.get().expect("there was a context");
+        blocks.address().offset((CONTEXT_BYTES * self.index) as u64)
+    }
+
+    /// Returns the address of the word of [`Self::context`] that says whose the calls are.
+    pub fn context_launch(&self) -> DeviceAddress {
+        self.context().offset(LAUNCH_AT as u64)
     }
 
     fn posted(&self) -> &AtomicU64 {

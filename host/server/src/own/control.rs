@@ -210,6 +210,28 @@ impl Server {
         Ok(id)
     }
 
+    /// Returns a context with the launches that hostcall has begun with it and that have not ended.
+    pub fn launches_of_context(&self, context: LaunchId) -> Vec<LaunchId> {
+        std::iter::once(context).chain(self.shared.launches.of_context(context)).collect()
+    }
+
+    /// Ends a context as [`Server::end`] does, and makes its launches those of another one.
+    pub fn replace_context(&self, context: LaunchId, by: LaunchId) {
+        self.shared.launches.hand_over(context, by);
+        self.end(context);
+    }
+
+    /// Returns a function that says of a launch to whom belongs what it leaves behind, see [`Launches::context_of`], and its
+    /// kernel's name. It does not keep the server.
+    pub fn knows_context(&self) -> impl Fn(LaunchId) -> (LaunchId, Arc<str>) + Send + Sync + use<> {
+        let shared = Arc::downgrade(&self.shared);
+        move |launch| {
+            let Some(shared) = shared.upgrade() else { return (launch, "".into()) };
+            let kernel = shared.launches.record(launch).map(|record| record.kernel).unwrap_or_default();
+            (shared.launches.context_of(launch), kernel)
+        }
+    }
+
     /// Begins the launches of a list, which have ids in a row and end together: see [`Launches::begin_list`].
     pub fn begin_list(&self, records: &Arc<[LaunchRecord]>) -> Option<LaunchIds> {
         let (launches, are_only) = self.shared.launches.begin_list(records)?;
@@ -264,7 +286,8 @@ impl Server {
         launches.ids().into_iter().filter_map(|id| launches.record(id)).collect()
     }
 
-    /// Takes what was counted of a launch's calls and posts that reached no service, since it began or this was asked last. Of
+    /// Takes what was counted of a launch's calls and posts that reached no service, since it began or this was asked last. What
+    /// launches with a context have called is counted for the context. Of
     /// calls all is there whose lanes have their answers, of posts what was taken.
     pub fn take_unserved(&self, launch: LaunchId) -> Vec<Unserved> {
         self.shared.unserved.take(launch)

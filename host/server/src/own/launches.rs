@@ -21,6 +21,9 @@ pub struct LaunchRecord {
     pub workgroups: [u32; 3],
     /// Lanes of a workgroup.
     pub lanes: u64,
+    /// The context with which hostcall launches it; [`LaunchId::NONE`] without one. It is cancelled with its context, and begins
+    /// cancelled if that is cancelled or over.
+    pub context: LaunchId,
 }
 
 /// Launches that have ended, whose indices are theirs still.
@@ -133,6 +136,12 @@ impl Table {
             }
             _ => None,
         }
+    }
+
+    /// Whether it is a context that is not over.
+    fn is_context(&self, id: LaunchId) -> bool {
+        let place = self.entries.get(id.index() as usize);
+        matches!(place, Some(IndexUse::One(entry)) if entry.id == id && entry.is_context)
     }
 
     /// Notes that a launch is cancelled, if it is known and was not cancelled before.
@@ -275,6 +284,35 @@ impl Launches {
         }
     }
 
+    /// Returns the launches that have begun with a context and have not ended; none of what is no context.
+    pub(crate) fn of_context(&self, context: LaunchId) -> Vec<LaunchId> {
+        let table = self.table.lock();
+        let of = |place: &IndexUse| match place {
+            IndexUse::One(entry) if entry.record.context == context => Some(entry.id),
+            _ => None,
+        };
+        if table.is_context(context) { table.entries.iter().filter_map(of).collect() } else { Vec::new() }
+    }
+
+    /// Returns to whom belongs what a launch leaves behind, such as files and what is told of failures: its context, if it has one
+    /// that is not over, else itself.
+    pub fn context_of(&self, launch: LaunchId) -> LaunchId {
+        let table = self.table.lock();
+        let context = table.get(launch).map(|(record, _)| record.context);
+        context.filter(|context| table.is_context(*context)).unwrap_or(launch)
+    }
+
+    /// Makes the launches of a context those of the one that takes its place.
+    pub(crate) fn hand_over(&self, from: LaunchId, to: LaunchId) {
+        for place in &mut self.table.lock().entries {
+            if let IndexUse::One(entry) = place
+                && entry.record.context == from
+            {
+                entry.record.context = to;
+            }
+        }
+    }
+
     /// Begins a launch, before its kernel starts. Returns also whether it is the only one.
     ///
     /// # Errors
@@ -319,8 +357,14 @@ impl Launches {
         let word = &self.words[index as usize];
         let generation = (word.load(Ordering::Relaxed) >> GENERATION) % LaunchId::LAST_GENERATION + 1;
         let id = LaunchId::new(index, generation);
+        let context = record.context;
         table.entries[index as usize] = IndexUse::One(Entry { id, record, cancelled: None, is_context });
         word.store(live(id), Ordering::Release);
+        if context != LaunchId::NONE
+            && !(table.is_context(context) && matches!(table.get(context), Some((_, None))))
+        {
+            self.tell_cancelled(table, id, CancelReason::Asked);
+        }
         Ok(id)
     }
 
@@ -346,12 +390,17 @@ impl Launches {
     /// run and were not cancelled before.
     pub(crate) fn cancel(&self, launches: LaunchIds, why: CancelReason) -> usize {
         let mut table = self.table.lock();
-        let cancelled = launches.ids().filter(|id| table.cancel(*id, why));
-        let tell = |id: LaunchId| {
+        launches.ids().filter(|id| self.tell_cancelled(&mut table, *id, why)).count()
+    }
+
+    /// Cancels one launch. Returns whether it runs and was not cancelled before.
+    fn tell_cancelled(&self, table: &mut Table, id: LaunchId, why: CancelReason) -> bool {
+        let is_new = table.cancel(id, why);
+        if is_new {
             self.words[id.index() as usize].store(live(id) | CANCELLED, Ordering::SeqCst);
             self.memory.region().set_cancelled(id, true);
-        };
-        cancelled.map(tell).count()
+        }
+        is_new
     }
 
     /// Ends launches whose kernels have ended: single ones, and those that began together. Nobody knows their ids any more, or
@@ -539,6 +588,37 @@ mod tests {
                 assert!(!launches.is_live(id) && !launches.is_known(id));
             }
         }
+    }
+
+    #[test]
+    fn launches_go_with_their_context() {
+        let launches = launches();
+        let with = |context| launches.begin(LaunchRecord { context, ..LaunchRecord::default() }).unwrap().0;
+        let begin_context = || launches.begin_context(LaunchRecord::default()).unwrap();
+        let (context, other) = (begin_context(), begin_context());
+        let (one, two, of_other, none) = (with(context), with(context), with(other), with(LaunchId::NONE));
+        assert_eq!(launches.of_context(context), [one, two]);
+        // It is a context's id that has launches, and none's.
+        assert!(launches.of_context(none).is_empty() && launches.of_context(LaunchId::NONE).is_empty());
+        assert_eq!(
+            [one, of_other, none, context].map(|id| launches.context_of(id)),
+            [context, other, none, context]
+        );
+        // What begins with a context that is cancelled is cancelled too, and so is what begins with one that is over.
+        launches.cancel(context.into(), CancelReason::Asked);
+        let late = with(context);
+        assert!(launches.is_live(one) && !launches.is_live(late) && launches.is_known(late));
+        let next = begin_context();
+        launches.hand_over(context, next);
+        launches.end_and_free(context);
+        assert_eq!(launches.of_context(next), [one, two, late]);
+        assert_eq!([one, late].map(|id| launches.context_of(id)), [next; 2]);
+        assert!(!launches.is_live(with(context)) && launches.is_live(with(next)));
+        launches.end_and_free(two);
+        assert_eq!((launches.of_context(next).len(), launches.context_of(two)), (3, two));
+        launches.end_and_free(other);
+        assert_eq!(launches.context_of(of_other), of_other);
+        assert!(launches.is_live(of_other));
     }
 
     /// A launch beside a context wakes the consumers as one that is alone does.

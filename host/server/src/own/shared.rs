@@ -270,6 +270,10 @@ impl Shared {
         self.post_counts.forget(launches);
         self.wake();
         let (first, count) = (launches.first(), launches.count());
+        // Those that begin from now on see that their context is cancelled.
+        for launch in self.launches.of_context(first) {
+            self.cancel(launch.into(), why);
+        }
         self.engine.log(Level::DEBUG, move || {
             tracing::debug!(launch = %first, count, ?why, "launches are cancelled");
         });

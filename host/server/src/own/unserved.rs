@@ -44,7 +44,7 @@ pub(super) fn count(
     calls: u64,
     posts: u64,
 ) {
-    shared.unserved.count(launch, number, error, calls, posts);
+    shared.unserved.count(shared.launches.context_of(launch), number, error, calls, posts);
     if error == CallError::TypeMismatch && shared.unserved.told.lock().insert(number) {
         let registry = shared.registry();
         let method = registry.find(number).map_or("a method", |entry| entry.method.name());

@@ -12,7 +12,7 @@ use hostcall_format::c::{Format, MAX_LINE_BYTES};
 use hostcall_locks::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Places of which failures are kept, a launch. Failures at others are counted with the last.
 const MOST_PLACES: usize = 256;
@@ -40,6 +40,10 @@ pub struct FailedCheck {
     pub lane: u8,
     /// How many threads found it.
     pub count: u64,
+    /// The launch of the first, where hostcall launched the kernel, else the context's.
+    pub launch: LaunchId,
+    /// The name of that launch's kernel, or of the context.
+    pub kernel: Arc<str>,
 }
 
 impl fmt::Display for FailedCheck {
@@ -114,18 +118,34 @@ fn number_place(
 #[derive(Default)]
 pub struct Checks {
     failed: Mutex<HashMap<LaunchId, Vec<FailedCheck>>>,
+    contexts: OnceLock<Box<ContextOf>>,
 }
 
+/// Says of a launch to whom its failures are told, and its kernel's name.
+type ContextOf = dyn Fn(LaunchId) -> (LaunchId, Arc<str>) + Send + Sync;
+
 impl Checks {
-    /// Takes those of a launch, or of a context: in the order in which they failed first.
+    /// Has `context_of` asked to whom failures of a launch are told, and for its kernel's name. Only the first such function
+    /// counts.
+    pub fn set_contexts(
+        &self,
+        context_of: impl Fn(LaunchId) -> (LaunchId, Arc<str>) + Send + Sync + 'static,
+    ) {
+        // A second one is dropped, as documented.
+        let _ = self.contexts.set(Box::new(context_of));
+    }
+
+    /// Takes those of a launch, or of a context with the launches that hostcall has made with it: in the order in which they failed first.
     pub fn take(&self, launch: LaunchId) -> Vec<FailedCheck> {
         self.failed.lock().remove(&launch).unwrap_or_default()
     }
 
     /// Keeps a check, and tells of it if it is the first at its place.
-    pub(super) fn has_failed(&self, launch: LaunchId, check: FailedCheck) {
-        if let Some(said) = self.add(launch, check) {
-            report::line(format_args!("a check of a kernel has failed: {said}"));
+    pub(super) fn has_failed(&self, check: FailedCheck) {
+        let launch = check.launch;
+        let (told_to, kernel) = self.contexts.get().map_or((launch, "a kernel".into()), |of| of(launch));
+        if let Some(said) = self.add(told_to, FailedCheck { kernel: kernel.clone(), ..check }) {
+            report::line(format_args!("a check of {kernel} (launch {launch}) has failed: {said}"));
         }
     }
 
@@ -152,7 +172,7 @@ impl Checks {
 
 impl FailedCheck {
     /// Reads the bytes of a post in pieces ([`hostcall_abi::service::number::CHECK`]). `None` when they are none.
-    pub(super) fn from_bytes(bytes: &[u8], lane: u8) -> Option<Self> {
+    pub(super) fn from_bytes(bytes: &[u8], launch: LaunchId, lane: u8) -> Option<Self> {
         let (head, texts) = bytes.split_first_chunk::<40>()?;
         let [line, file, x, y, z, i, j, k, condition, _]: [u32; 10] =
             std::array::from_fn(|at| u32::from_le_bytes(head.as_chunks().0[at]));
@@ -167,6 +187,8 @@ impl FailedCheck {
             thread: [i, j, k],
             lane,
             count: 1,
+            launch,
+            kernel: Arc::default(),
         })
     }
 }
@@ -207,9 +229,19 @@ impl ForeignHandler for Foreign {
         let CheckPlace { condition, file, line } = known.unwrap_or_else(unknown);
         let thread = [part(place, 32, 10), part(place, 42, 10), part(place, 52, 10)];
         let block = [part(block, 0, 32), part(block, 32, 16), part(block, 48, 16)];
-        let lane = hostcall_service::caller().map_or(0, |caller| caller.lane);
-        let check = FailedCheck { condition, file, line, block, thread, lane, count: 1 };
-        self.checks.has_failed(calling_launch(), check);
+        let (lane, launch) = (hostcall_service::caller().map_or(0, |caller| caller.lane), calling_launch());
+        let kernel = Arc::default();
+        self.checks.has_failed(FailedCheck {
+            condition,
+            file,
+            line,
+            block,
+            thread,
+            lane,
+            count: 1,
+            launch,
+            kernel,
+        });
         Ok(())
     }
 }
@@ -229,6 +261,8 @@ mod tests {
             thread: [thread, 0, 0],
             lane: thread as u8,
             count: 1,
+            launch: LaunchId::new(1, 1),
+            kernel: Arc::default(),
         };
         let launch = LaunchId::new(1, 1);
         let first = "k.cu:3: block (1, 0, 0), thread (7, 0, 0): `i < n` does not hold";

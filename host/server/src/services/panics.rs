@@ -96,8 +96,8 @@ impl Service for InPieces {
         match self.methods()[method].number() {
             number::TEXT => return self.0.change_begun(|begun| begun.keep(from.launch, &bytes)),
             number::CHECK => {
-                let check = FailedCheck::from_bytes(&bytes, from.lane);
-                return check.into_iter().for_each(|check| self.1.has_failed(from.launch, check));
+                let check = FailedCheck::from_bytes(&bytes, from.launch, from.lane);
+                return check.into_iter().for_each(|check| self.1.has_failed(check));
             }
             _ => {}
         }
@@ -177,8 +177,9 @@ mod tests {
             }
         }
         let file = "a.cu".to_owned();
+        let (block, thread, kernel) = ([1, 2, 3], [4, 5, 6], "a kernel".into());
         let check =
-            FailedCheck { condition, file, line: 7, block: [1, 2, 3], thread: [4, 5, 6], lane: 1, count: 2 };
+            FailedCheck { condition, file, line: 7, block, thread, lane: 1, count: 2, launch, kernel };
         assert_eq!(service.1.take(launch), [check]);
     }
 

@@ -224,7 +224,8 @@ pub enum LaunchFailure {
     #[error("the launch was cancelled")]
     Cancelled,
     /// It was to be cancelled, its time limit passed, or the device was closed, when the device had it: a kernel of a code
-    /// object that another compiler made, which ends by itself alone. It has done all that it does.
+    /// object that another compiler made, which ends by itself alone. It has done all that it does, and its calls by
+    /// a context were cancelled.
     #[error(
         "the launch was to be cancelled while it ran, and ran to its end: nothing of hostcall is in the kernel that could end it"
     )]

@@ -6,7 +6,7 @@ use crate::device::arguments::Arguments;
 use crate::device::buffer::{AllWanted, Wanted};
 use crate::device::core::Core;
 use crate::device::error::{Error, GraphError, Mark, NodeId, NodePath};
-use crate::device::foreign::{ForeignKernel, RawArguments};
+use crate::device::foreign::{ForeignKernel, OwnArguments};
 use crate::device::grid::Grid;
 use crate::device::images::LoadedKernel;
 use crate::device::inner::Inner;
@@ -300,7 +300,7 @@ impl KernelNode {
 pub(crate) struct ForeignNode {
     kernel: ForeignKernel,
     grid: Grid,
-    raw: RawArguments,
+    own: OwnArguments,
     parameters: Parameters,
     memory: NodeMemory,
     /// What else its arguments refer to.
@@ -309,15 +309,15 @@ pub(crate) struct ForeignNode {
 
 impl ForeignNode {
     /// Takes the arguments of a launch that was checked.
-    pub fn new(kernel: ForeignKernel, grid: Grid, raw: RawArguments, parts: Parts) -> Self {
+    pub fn new(kernel: ForeignKernel, grid: Grid, own: OwnArguments, parts: Parts) -> Self {
         let Parts { parameters, wanted, memory, .. } = parts;
-        Self { kernel, grid, raw, parameters, memory: NodeMemory::new(wanted), _keep: memory }
+        Self { kernel, grid, own, parameters, memory: NodeMemory::new(wanted), _keep: memory }
     }
 
     /// Makes the parts of a launch. What they refer to is kept by the replay.
     pub fn fill(&self, parts: &mut Parts) {
         parts.parameters.clone_from(&self.parameters);
-        self.kernel.fill(self.grid, parts);
+        self.kernel.fill(self.grid, &self.own, parts);
     }
 
     /// Begins a launch.
@@ -328,7 +328,7 @@ impl ForeignNode {
         sequence: u64,
         words: &StreamWords,
     ) -> Result<LaunchId, Error> {
-        self.kernel.begin(device, self.grid, &self.raw, parameters, sequence, words)
+        self.kernel.begin(device, self.grid, &self.own, parameters, sequence, words)
     }
 }
 

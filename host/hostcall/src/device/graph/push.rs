@@ -69,9 +69,9 @@ impl Making<'_> {
         let origin = Arc::new(NodeOrigin::new(&self.replay, planned, None));
         let owner: Arc<dyn Owner> = origin.clone();
         let is_foreign = matches!(*planned.node, Node::Foreign(_));
-        let state = |id, sequence, owner| {
+        let state = |id, sequence, has_context, owner| {
             let new = LaunchState::new(origin.what().clone(), id, sequence, position);
-            Arc::new(LaunchState { owner: Some(owner), is_foreign, ..new })
+            Arc::new(LaunchState { owner: Some(owner), is_foreign, has_context, ..new })
         };
         let operation = match &*planned.node {
             Node::Kernel(_) | Node::Foreign(_) => {
@@ -81,7 +81,8 @@ impl Making<'_> {
                 let id = planned.begin(&queue.device, &mut parts.parameters, self.sequence, queue.words())?;
                 queue.device.owners.enter(id, owner.clone());
                 self.begun.launches.push(id.into());
-                Operation::Launch(Dispatched { parts, state: state(id, self.sequence, owner) })
+                let state = state(id, self.sequence, parts.has_context, owner);
+                Operation::Launch(Dispatched { parts, state })
             }
             Node::Transfer(transfer) => {
                 let owner = Some(TransferOwner { owner, next: self.sequence + 1 });
@@ -94,7 +95,7 @@ impl Making<'_> {
                 self.sequence += 1;
                 let inner = plan.inner.clone().filter(|_| matches!(*planned.node, Node::Conditional(_)));
                 let (plan, stream) = (plan.clone(), queue.this());
-                let state = state(LaunchId::NONE, self.sequence, owner);
+                let state = state(LaunchId::NONE, self.sequence, false, owner);
                 let run = move |control: &_| match stream.upgrade() {
                     Some(stream) => run_step(&plan, &plan.nodes[at], &origin, control, &stream),
                     None => Ok(()),

@@ -1,9 +1,10 @@
 //! Arguments of kernels of code objects.
 
 use crate::device::buffer::{Allocation, DeviceBuffer, PinnedBuffer, Wanted, bytes_of};
-use crate::device::context::Context;
+use crate::device::context::{Context, CurrentLaunch};
 use crate::device::core::Core;
 use crate::device::error::{Error, LaunchRefused};
+use crate::device::foreign::OwnArgument;
 use crate::device::post_queue::PostQueue;
 use crate::device::raw::{Memory as RawMemory, RawChannel};
 use crate::device::stream::Parts;
@@ -39,6 +40,12 @@ enum Memory {
     Shared {
         core: Arc<Core>,
         memory: Arc<dyn Any + Send + Sync>,
+    },
+    /// A context's block.
+    Context {
+        core: Arc<Core>,
+        memory: Arc<dyn Any + Send + Sync>,
+        launch: Arc<CurrentLaunch>,
     },
     Raw {
         core: Arc<Core>,
@@ -76,9 +83,16 @@ impl KernelArgument {
 
     /// The address of a context, from which the kernel calls the host by the functions of `hostcall_device.h`: its parameter is
     /// a `uint64_t`.
+    ///
+    /// The calls are the launch's: reports name its kernel, handlers get its id, and they end when it is cancelled, or the context
+    /// is. So each launch and each replay gets an address of its own here, which is nothing after it. Of several
+    /// contexts of a launch it is so for the first; calls by the others are those contexts', and so are calls by the
+    /// [address](Context::address) as a [value](KernelArgument::value).
     pub fn context(context: &Context) -> Self {
-        let (core, memory) = context.reach();
-        Self::shared(context.address(), core, memory)
+        let (core, memory, launch) = context.reach();
+        let (core, launch) = (core.clone(), launch.clone());
+        let memory = Memory::Context { core, memory, launch };
+        Self { bytes: SmallVec::from_slice(&context.address().get().to_le_bytes()), memory }
     }
 
     /// The address of a post queue, to which the kernel posts by the functions of `hostcall_device.h`: its parameter is an integer
@@ -124,20 +138,20 @@ impl KernelArgument {
     }
 
     /// Adds the argument at this place to a launch whose kernel takes so many bytes there, if that is known. Returns what the
-    /// launch's beginning has to complete: where it begins, and a raw channel's parameters.
+    /// launch's beginning has to complete, and where it begins.
     pub(super) fn pack(
         &self,
         core: &Core,
         place: usize,
         takes: Option<usize>,
         parts: &mut Parts,
-    ) -> Result<Option<(usize, ForeignRawParams)>, Error> {
+    ) -> Result<Option<(usize, OwnArgument)>, Error> {
         let given = self.bytes.len();
         if let Some(takes) = takes.filter(|takes| *takes != given) {
             return Err(LaunchRefused::ArgumentSize { argument: place, takes, given }.into());
         }
         let check = |of: &Core| core.check_own(of, format_args!("argument {place} (the first is 0)"));
-        let mut raw = None;
+        let (at, mut own) = (parts.parameters.bytes.len(), None);
         match &self.memory {
             Memory::Nothing => {}
             Memory::Buffer { allocation, access, bytes } => {
@@ -149,14 +163,19 @@ impl KernelArgument {
                 check(core)?;
                 parts.memory.push(memory.clone());
             }
+            Memory::Context { core, memory, launch } => {
+                check(core)?;
+                parts.memory.push(memory.clone());
+                own = Some((at, OwnArgument::Context(launch.clone())));
+            }
             Memory::Raw { core, memory, params } => {
                 check(core)?;
                 parts.memory.push(memory.clone());
-                raw = Some((parts.parameters.bytes.len(), *params));
+                own = Some((at, OwnArgument::Raw(*params)));
             }
         }
         parts.parameters.push(&self.bytes);
-        Ok(raw)
+        Ok(own)
     }
 }
 

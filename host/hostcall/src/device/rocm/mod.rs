@@ -3,15 +3,16 @@
 //! And so code for NVIDIA's GPUs: cubins and PTX of CUDA C++ or clang, whose kernels take plain arguments
 //! too.
 //!
-//! A launch is an operation of its stream as any other, with an id by which traces and pages of raw channels
-//! name it. What hostcall knows of such a kernel is its metadata: how many bytes each argument has, and which
+//! A launch is an operation of its stream as any other, with an id by which traces, pages of raw channels and
+//! calls by a context name it. What hostcall knows of such a kernel is its metadata: how many bytes each argument has, and which
 //! hidden arguments there are. Nobody can check their types, so `launch` is unsafe.
 //!
-//! Nothing of hostcall's is in the kernel but what it writes to raw channels. So nothing cancels it once the
-//! device has it: it stops waiting for pages, runs to its end, and who cancelled it is told
-//! (`LaunchFailure::RanToEnd`). It does not look whether its stream was stopped, just as copies are made all
-//! the same. Its calls do not say whose they are, so a handler that waits for its own kernel waits for ever.
-//! A replay launches it by itself, never in a list.
+//! Nothing of hostcall's is in the kernel but what it writes to raw channels, and how it calls by a context. So
+//! nothing ends it once the device has it: when it is cancelled it stops waiting for pages, its calls end, it runs
+//! to its end, and who cancelled it is told (`LaunchFailure::RanToEnd`). It does not look whether its stream was
+//! stopped, just as copies are made all the same. Its calls by ROCm's protocol do not say whose they are, so a
+//! handler of such a call that waits for its own kernel waits for ever. A replay launches it by itself, never in
+//! a list.
 //!
 //! | hidden argument | what it gets |
 //! |---|---|
@@ -37,7 +38,7 @@ pub use argument::KernelArgument;
 
 use super::core::Core;
 use super::error::{CodeObjectError, Error, ImageError, LaunchRefused};
-use super::foreign::{ForeignKernel, RawArguments};
+use super::foreign::{ForeignKernel, OwnArguments};
 use super::graph::{ForeignNode, Node, capture_of};
 use super::grid::Grid;
 use super::images::read_image;
@@ -268,26 +269,26 @@ impl CodeObjectKernel {
         stream.core().check_own(&device.core, kernel_called(&self.kernel.name))?;
         let capture = capture_of(stream, "launch")?;
         let mut parts = stream.queue().blank();
-        let raw = self.prepare(&device.core, grid, arguments, &mut parts)?;
+        let own = self.prepare(&device.core, grid, arguments, &mut parts)?;
         if let Some(capture) = capture {
-            let node = ForeignNode::new(self.kernel.clone(), grid, raw, *parts);
+            let node = ForeignNode::new(self.kernel.clone(), grid, own, *parts);
             capture.add(stream.queue(), Node::Foreign(node.into()))?;
             return Ok(Launch::captured(stream.queue(), self.kernel.name.clone()));
         }
-        self.kernel.fill(grid, &mut parts);
+        self.kernel.fill(grid, &own, &mut parts);
         stream.queue().launch(self.kernel.name.clone(), None, parts, |parameters, sequence, words| {
-            self.kernel.begin(&device, grid, &raw, parameters, sequence, words)
+            self.kernel.begin(&device, grid, &own, parameters, sequence, words)
         })
     }
 
-    /// Checks a launch and packs its arguments. Returns where raw channels are among them.
+    /// Checks a launch and packs its arguments. Returns those that are the launch's own.
     fn prepare(
         &self,
         core: &Core,
         grid: Grid,
         arguments: &[KernelArgument],
         parts: &mut Parts,
-    ) -> Result<RawArguments, Error> {
+    ) -> Result<OwnArguments, Error> {
         let kernel = || self.kernel.name.to_string();
         let (properties, limits) = (core.backend.properties(), self.kernel.code.limits());
         check_code(properties, &self.kernel.name, &limits, 0, &grid, grid.workgroup_memory_bytes)?;
@@ -300,11 +301,11 @@ impl CodeObjectKernel {
             let (kernel, given) = (kernel(), arguments.len());
             return Err(LaunchRefused::ArgumentCount { kernel, takes, given }.into());
         }
-        let mut raw = RawArguments::new();
+        let mut own = OwnArguments::new();
         for (place, argument) in arguments.iter().enumerate() {
             let takes = self.parameters.bytes.get(place).map(|bytes| *bytes as usize);
-            raw.extend(argument.pack(core, place, takes, parts)?);
+            own.extend(argument.pack(core, place, takes, parts)?);
         }
-        Ok(raw)
+        Ok(own)
     }
 }

@@ -61,9 +61,11 @@ pub(crate) struct LaunchState {
     pub kernel: Arc<str>,
     /// Its id for the device; none for programs that call by LLVM's protocol.
     pub id: LaunchId,
-    /// The kernel is another compiler's: it does not look at the stream's stop word before it begins, and the server knows the
-    /// id but gets no call by it.
+    /// The kernel is another compiler's: it does not look at the stream's stop word before it begins, nothing ends it, and it
+    /// does not say that it has posted. The server knows the id, but gets calls by it only with a context.
     pub is_foreign: bool,
+    /// Such a kernel calls in the launch's name.
+    pub has_context: bool,
     /// Its place among the stream's launches, from 1.
     pub sequence: u64,
     /// Its place among the stream's operations.
@@ -83,12 +85,13 @@ impl LaunchState {
     /// For a launch of one of hostcall's kernels, or a step that is followed like one, by itself.
     pub fn new(kernel: Arc<str>, id: LaunchId, sequence: u64, position: u64) -> Self {
         let (outcome, cancelled) = (Outcome::default(), OnceLock::new());
-        let (is_foreign, owner, is_captured) = (false, None, false);
+        let (is_foreign, has_context, owner, is_captured) = (false, false, None, false);
         let forced_lanes = AtomicU64::new(0);
         Self {
             kernel,
             id,
             is_foreign,
+            has_context,
             sequence,
             position,
             outcome,
@@ -113,8 +116,13 @@ impl LaunchState {
         Error::Launch { kernel, failure, forced_lanes: self.forced_lanes.load(Ordering::Relaxed) }
     }
 
-    /// Says whether the kernel is one of hostcall's, which the server serves and which looks at the stream's stop word.
+    /// Says whether the server gets calls in the launch's name.
     pub fn is_served(&self) -> bool {
+        self.id != LaunchId::NONE && (!self.is_foreign || self.has_context)
+    }
+
+    /// Says whether the kernel looks at the stream's stop word before it begins: hostcall's own do.
+    pub fn looks_whether_stopped(&self) -> bool {
         self.id != LaunchId::NONE && !self.is_foreign
     }
 
@@ -192,7 +200,8 @@ impl Launch {
     /// Asks the launch to end: its waiting calls end with `Cancelled`, a lane's call after that ends the lane, and what has
     /// not begun does not, as do later launches of its stream until [`super::super::Stream::synchronize`] has told of it. A GPU's lanes
     /// that neither call nor look run on. A kernel of a code object that another compiler made runs to its end once the device
-    /// has it, and its launch then fails with [`LaunchFailure::RanToEnd`](super::super::LaunchFailure::RanToEnd).
+    /// has it, also when its calls (by a [context](crate::rocm::KernelArgument::context)) end with `Cancelled`, and its launch then
+    /// fails with [`LaunchFailure::RanToEnd`](super::super::LaunchFailure::RanToEnd).
     ///
     /// The software device ends such lanes by force when its grace is over, in code of another shared object only after they
     /// have left it. An allocator that is linked into the program (`#[global_allocator]`) it cannot tell from the kernel,

@@ -28,6 +28,8 @@ pub(crate) struct Parts {
     pub hidden: HiddenParameters,
     /// Nothing ends the kernel once the device has it: another compiler made it.
     pub runs_to_end: bool,
+    /// The kernel calls by the stream's [context](crate::device::words::StreamWords::context), in the launch's name.
+    pub has_context: bool,
     /// It is made to be launched again and again.
     pub is_recorded: bool,
     /// Memory of the device that it uses.
@@ -50,13 +52,14 @@ impl Parts {
 
     /// Forgets the launch, and gives back what memory it took besides this and its state's.
     pub fn clear(&mut self, mut state: Arc<LaunchState>) {
-        let Self { kernel, parameters, wanted, memory, values, by_address, hidden, runs_to_end, .. } = self;
+        let Self { kernel, parameters, wanted, memory, values, by_address, hidden, .. } = self;
         if let Some(LaunchState { owner, outcome, .. }) = Arc::get_mut(&mut state) {
             (*owner, *outcome) = Default::default();
             self.spare_state = Some(state);
         }
+        (self.runs_to_end, self.has_context) = (false, false);
         *kernel = None;
-        (*by_address, *runs_to_end) = (false, false);
+        *by_address = false;
         *hidden = HiddenParameters::default();
         parameters.bytes.clear();
         parameters.bytes.shrink_to_fit();

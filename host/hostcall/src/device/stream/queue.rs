@@ -138,6 +138,8 @@ pub(crate) struct StreamQueue {
     /// First position that was dropped because the device was closed.
     pub(super) dropped_from: AtomicU64,
     pub(super) settled: AtomicU64,
+    /// Sequence of the last launch that the device was given of those with a context, of which nobody knows whether they post.
+    pub(super) last_with_context: AtomicU64,
     pub(super) prints: Prints,
     pub(super) settling: Mutex<Settling>,
     /// Of launches that were settled, for later ones.
@@ -258,6 +260,7 @@ impl StreamQueue {
             has_waiting: AtomicBool::new(false),
             dropped_from: AtomicU64::new(u64::MAX),
             settled: AtomicU64::new(0),
+            last_with_context: AtomicU64::new(0),
             prints: Prints::default(),
             settling: Mutex::default(),
             spare: Mutex::default(),
@@ -484,9 +487,9 @@ impl StreamQueue {
         }
         pushing.sequence = sequence;
         let position = pushing.position + 1;
-        let is_foreign = parts.runs_to_end;
+        let (is_foreign, has_context) = (parts.runs_to_end, parts.has_context);
         let new = LaunchState::new(kernel, id, sequence, position);
-        let state = LaunchState { is_foreign, owner, ..new }.shared(parts.spare_state.take());
+        let state = LaunchState { is_foreign, has_context, owner, ..new }.shared(parts.spare_state.take());
         let dispatched = Dispatched { parts, state: state.clone() };
         self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         drop(pushing);

@@ -180,29 +180,37 @@ impl StreamQueue {
             // Read after `reached`, so that it counts the posts of everything that has ended. A launch that was settled posts
             // no more, and each that posts after it stores a larger sequence.
             let last_posted = self.words.last_posted();
-            if last_posted <= settling.sequence {
+            let have_posted = last_posted > settling.sequence;
+            if !have_posted && self.last_with_context.load(Ordering::SeqCst) <= settling.sequence {
                 return Some(reached);
             }
-            let posting = {
+            let posting: Vec<LaunchId> = {
                 let state = self.state.lock();
                 let ended = state.in_flight.iter().take_while(|flying| flying.position <= reached);
                 let launches = ended.filter_map(|flying| match &flying.kept {
-                    Kept::Launch(launch) if launch.state.sequence <= last_posted => flying.launches(),
+                    Kept::Launch(launch)
+                        if launch.state.sequence <= last_posted || launch.state.has_context =>
+                    {
+                        flying.launches()
+                    }
                     Kept::List(list) if list.first.sequence <= last_posted => flying.launches(),
                     _ => None,
                 });
                 launches.flat_map(LaunchIds::ids).collect()
             };
+            if posting.is_empty() && !have_posted {
+                return Some(reached);
+            }
             settling.flush = Some((self.device.server.begin_flush(posting), reached));
         }
     }
 
-    /// Returns whether a launch that has ended has printed. What a program prints by another protocol is not known by launches.
+    /// Returns whether a launch that has ended has printed. What is printed by another protocol is not known by launches.
     fn has_printed(&self, flying: &InFlight) -> bool {
-        match flying.launches() {
-            Some(launches) => self.device.builtins.stdio().take_printing(launches),
-            None => matches!(flying.kept, Kept::Launch(_)),
-        }
+        let have_printed =
+            flying.launches().map(|launches| self.device.builtins.stdio().take_printing(launches));
+        have_printed == Some(true)
+            || matches!(&flying.kept, Kept::Launch(launch) if !launch.state.looks_whether_stopped())
     }
 
     /// Says how launches ended, in their order, and lets server and device forget them. The server forgets all that began alone
@@ -262,6 +270,15 @@ impl StreamQueue {
         }
         let report = device.builtins.reports().take(id);
         let cancelled = cancelled.binary_search_by_key(&id, |(of, _)| *of).ok().map(|at| cancelled[at].1);
+        if launch.is_foreign {
+            // Of a context that is gone.
+            drop(device.builtins.checks().take(id));
+            // The host may have cancelled its context alone, with its calls: nobody asked for the launch's end then.
+            let cancelled = cancelled.filter(|why| !why.is_of_host());
+            let cancelled =
+                launch.cancelled.get().copied().or(cancelled).filter(|_| self.dead.get().is_none());
+            return self.judge(launch.clone(), report, cancelled, running);
+        }
         let has_run = running.is_none()
             && cancelled.is_some_and(CancelReason::is_of_host)
             && launch.sequence < **interrupted;
@@ -379,7 +396,7 @@ impl StreamQueue {
             (None, _, Some(DispatchFailure::Fault(fault)), _) => Err(LaunchFailure::Fault(fault)),
             // A program that exits ends its other lanes.
             (None, exit_code @ Some(_), ..) => Ok(LaunchOutcome { exit_code }),
-            (None, None, None, Some(_)) if !launch.is_served() => Err(LaunchFailure::RanToEnd),
+            (None, None, None, Some(_)) if !launch.looks_whether_stopped() => Err(LaunchFailure::RanToEnd),
             (None, None, _, Some(CancelReason::TimedOut)) => Err(LaunchFailure::TimedOut),
             (None, None, _, Some(CancelReason::BrokenSlot)) => {
                 let reason = "it wrote into a slot what makes no sense".into();
@@ -407,7 +424,7 @@ impl StreamQueue {
         let End { launch, outcome, has_exited, has_run } = end;
         queue.ended = queue.ended.max(launch.sequence);
         // Code that is not hostcall's does not look at the stop word: what was with the device has run.
-        let has_run = has_run || !launch.is_served();
+        let has_run = has_run || !launch.looks_whether_stopped();
         let is_stopped = !has_run && queue.stops.has_behind_first(launch.sequence);
         let ends_stream = outcome.is_err() || has_exited;
         let outcome = match outcome {

@@ -271,6 +271,13 @@ impl StreamQueue {
                     token: launch.state.id.to_bits().into(),
                     hooks: &self.device.hooks,
                 };
+                if launch.state.has_context {
+                    self.last_with_context.fetch_max(launch.state.sequence, Ordering::SeqCst);
+                    let (to, id) = (self.words.context_launch(), launch.state.id.to_bits().to_le_bytes());
+                    // SAFETY: the word is the stream's, which its kernels alone read: those before have ended when this is done
+                    // (`words.rs`).
+                    unsafe { queue.fill(to, &id, 1) }?;
+                }
                 // SAFETY: whoever made the launch gave the parameters that its kernel takes (`launch.rs`, `llvm`). What they
                 // refer to is kept until the operation is settled: by its `Kept`, or, of a node, by PLAN.
                 running.extend(unsafe { queue.dispatch(&dispatch) }?);

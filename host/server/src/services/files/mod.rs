@@ -43,6 +43,7 @@ const PIECE_BYTES: usize = 1 << 20;
 const CACHE_LINE_BYTES: usize = 64;
 
 type IsKnown = Box<dyn Fn(LaunchId) -> bool + Send + Sync>;
+type OwnerOf = Box<dyn Fn(LaunchId) -> LaunchId + Send + Sync>;
 
 /// The files that kernels have open, below one directory.
 ///
@@ -54,6 +55,7 @@ pub struct OpenFiles {
     table: Table,
     bound: Bound,
     is_known: OnceLock<IsKnown>,
+    owner_of: OnceLock<OwnerOf>,
     mappings: Mappings,
     mapper: OnceLock<Box<dyn FileMapper>>,
 }
@@ -80,6 +82,7 @@ impl OpenFiles {
             table: Table::default(),
             bound: Bound::default(),
             is_known: OnceLock::new(),
+            owner_of: OnceLock::new(),
             mappings: Mappings::default(),
             mapper: OnceLock::new(),
         }
@@ -95,6 +98,19 @@ impl OpenFiles {
     pub fn set_launches(&self, is_known: impl Fn(LaunchId) -> bool + Send + Sync + 'static) {
         // A second one is dropped, as documented.
         let _ = self.is_known.set(Box::new(is_known));
+    }
+
+    /// Has `owner_of` asked whose a file is that a launch opens or maps: its own, or its context's. Only the first such function
+    /// counts.
+    pub fn set_owners(&self, owner_of: impl Fn(LaunchId) -> LaunchId + Send + Sync + 'static) {
+        // A second one is dropped, as documented.
+        let _ = self.owner_of.set(Box::new(owner_of));
+    }
+
+    /// Whose is what the calling launch opens.
+    fn owner(&self) -> LaunchId {
+        let launch = calling_launch();
+        self.owner_of.get().map_or(launch, |owner_of| owner_of(launch))
     }
 
     /// Has files mapped by `mapper`. Only the first one counts; without one, kernels read and write by calls
@@ -194,7 +210,7 @@ fn pass_on(
 impl FilesHandler for super::SharedHandler<OpenFiles> {
     fn open(&self, path: &[u8], flags: u32) -> Result<u64, CallError> {
         let OpenFiles { table, is_known, .. } = &*self.0;
-        let owner = calling_launch();
+        let owner = self.0.owner();
         // Before the file is made or cut.
         let permit = self.0.permit()?;
         let file = self.0.root()?.open(as_path(path), flags)?;
@@ -263,7 +279,7 @@ impl FilesHandler for super::SharedHandler<OpenFiles> {
 
     fn map(&self, file: u64, writable: bool) -> Result<(u64, u64, u64), CallError> {
         let OpenFiles { table, is_known, mappings, mapper, .. } = &*self.0;
-        let (file, owner) = (table.get(file)?, calling_launch());
+        let (file, owner) = (table.get(file)?, self.0.owner());
         let permit = self.0.permit()?;
         let metadata = file.metadata().map_err(|error| status(&error))?;
         if !metadata.is_file() {
@@ -287,7 +303,7 @@ impl FilesHandler for super::SharedHandler<OpenFiles> {
     }
 
     fn unmap(&self, mapping: u64) -> Result<(), CallError> {
-        let ended = self.0.mappings.remove(mapping, calling_launch()).ok_or(Error::Closed)?;
+        let ended = self.0.mappings.remove(mapping, self.0.owner()).ok_or(Error::Closed)?;
         drop(ended);
         Ok(())
     }
