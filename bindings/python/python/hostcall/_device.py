@@ -304,6 +304,9 @@ class Context(_Closing):
 
     def close(self) -> None:
         """Ends the calls of its kernels with ``CANCELLED``, now and later, and does what ``check`` does. Closing twice is fine."""
+        if self._device._process != os.getpid():
+            # A child's: the kernels are the parent's.
+            return
         self._device._contexts.discard(self)
         errors, count, checks, lost = self._raw.take()
         self._raw.close()

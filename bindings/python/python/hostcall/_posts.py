@@ -73,6 +73,8 @@ class Posts:
         import numpy as np
 
         kind, array = np.dtype(dtype), self.array
+        if kind.hasobject:
+            raise TypeError("kernels cannot post Python's objects: take a dtype of numbers")
         found = array[array["tag"] == tag]
         other = found["count"][8 * found["count"] != kind.itemsize]
         if len(other):
