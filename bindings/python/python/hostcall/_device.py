@@ -343,6 +343,10 @@ class Device(_Closing):
         output: Destination | None = None,
         trace: Tracer | None = None,
     ) -> None:
+        if trace is not None and not isinstance(trace, Tracer):
+            raise TypeError(f"{trace!r} is no tracer: make one of the file, as `trace=hostcall.Tracer(\"run.trace\")`")
+        if trace is not None and trace._is_finished:
+            raise RuntimeError("the tracer has finished, and records nothing: make another one")
         self._loop = Loop(loop)
         self._output = None if output is None else Output(output)
         # So that `int(device.context())` is an argument too: kernels may have it as long as the device is open.
