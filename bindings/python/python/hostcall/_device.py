@@ -399,7 +399,9 @@ class Device(_Closing):
         """
         if isinstance(service, type):
             raise TypeError(f"{service.__name__} is a class: pass an object, as {service.__name__}()")
-        self._register(description_of(service).methods(service), timeout)
+        described = description_of(service)
+        described.refuse_unwritten(service)
+        self._register(described.methods(service), timeout)
 
     def _register(self, methods: list[Method], timeout: float | None | EllipsisType) -> None:
         limit = self._timeout if isinstance(timeout, EllipsisType) else timeout
