@@ -47,6 +47,9 @@ _LONGEST_OUTPUT = 5.0
 lost = {"calls": 0, "posts": 0}
 """How many ``LostCalls`` told of in this process."""
 
+kept: set[Device] | None = None
+"""Where it is a set: what was opened since and is not closed, kept until somebody has asked for errors."""
+
 _opening = threading.Lock()
 # Closed ones, of which a function that a kernel called had not returned.
 _left_alone: list[_hostcall.RawDevice] = []
@@ -359,6 +362,8 @@ class Device(_Closing):
         self.product, self.target, self.wave_lanes = self._raw.properties()
         with _opening:
             _open.add(self)
+            if kept is not None:
+                kept.add(self)
             added = list(_of_all)
         try:
             for add in added:
@@ -564,6 +569,8 @@ class Device(_Closing):
             return
         self._is_closed = True
         _open.discard(self)
+        if kept is not None:
+            kept.discard(self)
         if self._process != os.getpid():
             # A child's: its threads are the parent's.
             return
