@@ -78,6 +78,7 @@ def test_what_is_raised_is_told(worker: hostcall.Worker, library: str) -> None:
     for code, exit_code in ((None, 0), (0, 0), (5, 5), (True, 1), ("no good", 1)):
         ended = worker.run(worked.exits, [code])
         assert (ended.ended, ended.exit_code, ended.stderr) == ("exited", exit_code, "no good\n" if code == "no good" else "")
+        assert type(ended.exit_code) is int
 
 
 def test_a_kernel_that_never_ends_is_ended(worker: hostcall.Worker, library: str) -> None:
