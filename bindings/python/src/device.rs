@@ -30,6 +30,29 @@ pub fn failed(error: impl Display) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 
+/// The process in which something was made. A child that `fork` makes has its memory, and neither its threads nor the locks that
+/// these have: to be asked before a lock is taken.
+#[derive(Clone)]
+pub struct Process {
+    id: u32,
+    device: String,
+}
+
+impl Process {
+    pub fn this(device: &str) -> Self {
+        Self { id: std::process::id(), device: device.into() }
+    }
+
+    pub fn is_this(&self) -> bool {
+        self.id == std::process::id()
+    }
+
+    pub fn check(&self) -> PyResult<()> {
+        let forked = || failed(hostcall::Error::Forked { device: self.device.clone() });
+        if self.is_this() { Ok(()) } else { Err(forked()) }
+    }
+}
+
 pub fn limit(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let refused = |_| PyValueError::new_err("a timeout is a number of seconds above 0, or None for no limit");
     seconds
@@ -73,7 +96,7 @@ pub struct RawDevice {
     sink: Option<DropsFree<Sink>>,
     interpreter: ThreadId,
     /// That which opened it.
-    process: u32,
+    process: Process,
 }
 
 #[pymethods]
@@ -94,7 +117,7 @@ impl RawDevice {
         let prints = errors.clone();
         let sink =
             output.map(|output| Sink::callback(move |stream, text| print(&output, &prints, stream, text)));
-        let tracer = tracer.map(|tracer| tracer.0.clone());
+        let tracer = tracer.map(|tracer| tracer.tracer.clone());
         let device = py.detach(|| {
             let mut builder = Device::builder(name);
             if let Some(sink) = sink.clone() {
@@ -121,7 +144,7 @@ impl RawDevice {
             handling,
             sink: sink.map(DropsFree::new),
             interpreter,
-            process: std::process::id(),
+            process: Process::this(name),
         };
         // SAFETY: `faulthandler` handles the signal, on this thread, and uses nothing that a thread may hold.
         let dump = move || unsafe {
@@ -150,8 +173,17 @@ impl RawDevice {
         let (handling, interpreter, context) = (self.handling.clone(), self.interpreter, Arc::new(context));
         xla::note(&self.name, &context);
         let (device, context) = (device.downgrade(), Mutex::new(Some(context)));
-        let (queue, lost) = (self.queue.clone(), Mutex::default());
-        Ok(RawContext { context, device, handling, queue, lost, interpreter, closed_as: OnceLock::new() })
+        let (queue, lost, process) = (self.queue.clone(), Mutex::default(), self.process.clone());
+        Ok(RawContext {
+            context,
+            device,
+            handling,
+            queue,
+            lost,
+            interpreter,
+            closed_as: OnceLock::new(),
+            process,
+        })
     }
 
     /// Allocates memory that kernels and the host share.
@@ -182,7 +214,7 @@ impl RawDevice {
         ring_entries: u32,
     ) -> PyResult<RawPostQueue> {
         let device = self.device()?;
-        py.detach(|| RawPostQueue::new(&device, name, waves, ring_entries))
+        py.detach(|| RawPostQueue::new(&device, name, waves, ring_entries, self.process.clone()))
     }
 
     /// Loads a code object of another compiler.
@@ -250,9 +282,10 @@ impl RawDevice {
     }
 
     /// Takes what functions raised whose callers belong to no open context.
-    fn take(&self, py: Python<'_>) -> Taken {
+    fn take(&self, py: Python<'_>) -> PyResult<Taken> {
+        self.process.check()?;
         let (errors, count) = self.handling.take(py, None);
-        (errors, count, Vec::new(), Vec::new())
+        Ok((errors, count, Vec::new(), Vec::new()))
     }
 
     /// Ends everything. Returns whether the function that ran has returned.
@@ -271,13 +304,14 @@ impl RawDevice {
 
 impl RawDevice {
     fn device(&self) -> PyResult<Device> {
+        self.process.check()?;
         self.device.lock().as_deref().cloned().ok_or_else(|| failed(hostcall::Error::Closed))
     }
 }
 
 impl Drop for RawDevice {
     fn drop(&mut self) {
-        if std::process::id() != self.process {
+        if !self.process.is_this() {
             // In a child that `fork` made nobody gives locks back that threads had then, and the calls are the parent's.
             std::mem::forget((self.queue.clone(), self.handling.clone(), self.sink.as_deref().cloned()));
             return;
@@ -298,6 +332,7 @@ pub struct RawContext {
     interpreter: ThreadId,
     /// Under which launch functions may have raised before it was closed.
     closed_as: OnceLock<LaunchId>,
+    process: Process,
 }
 
 #[pymethods]
@@ -331,6 +366,7 @@ impl RawContext {
                         launcher do it";
             return Err(PyRuntimeError::new_err(what));
         }
+        self.process.check()?;
         let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
         if let Some(RawFence(fence)) = fence {
             let kernels = "kernels before it have not ended, or their posts wait for their functions still";
@@ -352,7 +388,8 @@ impl RawContext {
         py.detach(|| unsafe { context.fence(stream) }).map(RawFence).map_err(failed)
     }
 
-    fn take(&self, py: Python<'_>) -> Taken {
+    fn take(&self, py: Python<'_>) -> PyResult<Taken> {
+        self.process.check()?;
         let context = self.context.lock().clone();
         let launch = context.as_ref().map(|context| context.launch_id()).or(self.closed_as.get().copied());
         let (errors, count) =
@@ -363,10 +400,13 @@ impl RawContext {
         });
         let mut lost = std::mem::take(&mut *self.lost.lock());
         lost.extend(launch.into_iter().flat_map(|launch| self.lost_of(launch)));
-        (errors, count, checks.collect(), lost)
+        Ok((errors, count, checks.collect(), lost))
     }
 
     fn close(&self, py: Python<'_>) {
+        if !self.process.is_this() {
+            return;
+        }
         // By itself: the guard would last as long as the block, and who waits for it may hold the GIL.
         let taken = self.context.lock().take();
         if let Some(context) = taken {
@@ -435,6 +475,7 @@ impl RawContext {
     }
 
     pub fn context(&self) -> PyResult<Arc<Context>> {
+        self.process.check()?;
         let context = self.context.lock().clone();
         context.ok_or_else(|| PyRuntimeError::new_err("the context was closed: make another one"))
     }

@@ -1,6 +1,6 @@
 //! Post queues, which a thread of Python's polls. Whatever waits gives the GIL up.
 
-use crate::device::failed;
+use crate::device::{Process, failed};
 use crate::released::DropsFree;
 use hostcall::Device;
 use hostcall::device::{PostBatch, PostQueue, PostQueueSizes, PostQueueStatistics};
@@ -9,6 +9,7 @@ use hostcall_locks::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,30 +21,57 @@ const TURN: Duration = Duration::from_millis(50);
 const SPIN: Duration = Duration::from_millis(1);
 /// Time between two polls after that.
 const PAUSE: Duration = Duration::from_micros(50);
+/// Time between two polls of a queue to which nothing came for `IDLE`.
+const LONG_PAUSE: Duration = Duration::from_millis(1);
+const IDLE: Duration = Duration::from_millis(100);
 
 /// The queue, until it is closed. Who polls has the lock for one poll: several threads share the posts. In a box, since objects of
 /// Python's lie at multiples of 16 bytes, and the queue has parts with a cache line of their own.
 #[pyclass(frozen)]
-pub struct RawPostQueue(Mutex<Option<DropsFree<Box<PostQueue>>>>);
+pub struct RawPostQueue {
+    queue: Mutex<Option<DropsFree<Box<PostQueue>>>>,
+    process: Process,
+    made: Instant,
+    /// Milliseconds from then on until posts came last.
+    last: AtomicU64,
+}
 
 impl RawPostQueue {
-    pub fn new(device: &Device, name: &str, waves: u32, ring_entries: u32) -> PyResult<Self> {
+    pub fn new(
+        device: &Device,
+        name: &str,
+        waves: u32,
+        ring_entries: u32,
+        process: Process,
+    ) -> PyResult<Self> {
         let made = device.post_queue(name, PostQueueSizes { waves, ring_entries });
         let queue = made.map_err(|error| match error {
             error @ hostcall::Error::Sizes(_) => PyValueError::new_err(error.to_string()),
             error => failed(error),
         });
-        Ok(Self(Mutex::new(Some(DropsFree::new(Box::new(queue?))))))
+        let queue = Mutex::new(Some(DropsFree::new(Box::new(queue?))));
+        Ok(Self { queue, process, made: Instant::now(), last: AtomicU64::new(0) })
+    }
+
+    fn age_ms(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.made).as_millis() as u64
+    }
+
+    /// Returns whether nothing has come for a while.
+    fn is_idle(&self, now: Instant) -> bool {
+        self.age_ms(now).saturating_sub(self.last.load(Ordering::Relaxed)) > IDLE.as_millis() as u64
     }
 
     /// Does something with the queue, without the GIL.
     fn with<T: Send>(&self, py: Python<'_>, with: impl FnOnce(&PostQueue) -> T + Send) -> PyResult<T> {
-        py.detach(|| self.0.lock().as_deref().map(|queue| with(queue))).ok_or_else(closed)
+        self.process.check()?;
+        py.detach(|| self.queue.lock().as_deref().map(|queue| with(queue))).ok_or_else(closed)
     }
 
     /// Returns the queue as an argument of a kernel that is launched from here.
     pub fn argument(&self) -> PyResult<KernelArgument> {
-        self.0.lock().as_deref().map(|queue| KernelArgument::post_queue(queue)).ok_or_else(closed)
+        self.process.check()?;
+        self.queue.lock().as_deref().map(|queue| KernelArgument::post_queue(queue)).ok_or_else(closed)
     }
 }
 
@@ -56,6 +84,7 @@ impl RawPostQueue {
     /// Returns the posts that are there, `most` at most, one record after the other; waits for the first one for so many seconds,
     /// without a limit for `None`.
     fn poll<'py>(&self, py: Python<'py>, most: usize, timeout: Option<f64>) -> PyResult<Bound<'py, PyBytes>> {
+        self.process.check()?;
         let limit = timeout.map(Duration::try_from_secs_f64).transpose();
         let limit = limit.map_err(|_| {
             PyValueError::new_err("a timeout is a number of seconds from 0 on, or None for no limit")
@@ -69,13 +98,20 @@ impl RawPostQueue {
                 let mut records = Vec::new();
                 loop {
                     let take = |batch: PostBatch<'_>| append(&mut records, &batch);
-                    let polled = self.0.lock().as_deref().map(|queue| queue.poll(most, take));
+                    let polled = self.queue.lock().as_deref().map(|queue| queue.poll(most, take));
                     polled.ok_or_else(closed)?.map_err(failed)?;
                     let now = Instant::now();
+                    if !records.is_empty() {
+                        self.last.store(self.age_ms(now), Ordering::Relaxed);
+                    }
                     if !records.is_empty() || most == 0 || now >= until {
                         return Ok::<_, PyErr>(records);
                     }
-                    if now - began < SPIN { thread::yield_now() } else { thread::sleep(PAUSE) }
+                    if now - began < SPIN {
+                        thread::yield_now();
+                    } else {
+                        thread::sleep(if self.is_idle(now) { LONG_PAUSE } else { PAUSE });
+                    }
                 }
             })?;
             // Posts that are there are nobody else's: signals come after them.
@@ -103,10 +139,14 @@ impl RawPostQueue {
         self.with(py, |queue| numbers(queue.statistics()))
     }
 
-    /// Closes the queue. Returns its statistics; `None` where it is closed already.
+    /// Closes the queue. Returns its statistics; `None` where it is closed already, and in a child of `fork`.
     fn close(&self, py: Python<'_>) -> Option<Vec<(&'static str, u64)>> {
+        if !self.process.is_this() {
+            // The parent's.
+            return None;
+        }
         py.detach(|| {
-            let queue = self.0.lock().take();
+            let queue = self.queue.lock().take();
             queue.map(|queue| numbers(queue.into_inner().close()))
         })
     }

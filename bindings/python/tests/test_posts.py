@@ -142,22 +142,45 @@ def test_what_is_no_queue_is_refused(device: hostcall.Device) -> None:
         device.post_queue()
 
 
+def test_posts_are_no_objects(device: hostcall.Device, kernels: Kernels) -> None:
+    queue = device.post_queue()
+    assert kernels.free.message(u64(queue), u64(1), (ctypes.c_uint64 * 1)(5), 1)
+    posts = queue.poll()
+    for dtype in ("O", [("value", "O")]):
+        with pytest.raises(TypeError, match="cannot post Python's objects"):
+            posts.of(1, dtype)
+    with pytest.raises(TypeError, match="cannot write Python's objects"):
+        device.channel([("value", "O")])
+
+
+def test_an_idle_queue_takes_little_of_a_core(device: hostcall.Device) -> None:
+    queue = device.post_queue()
+    time.sleep(0.2)
+    began = time.thread_time()
+    queue.poll(timeout=1)
+    assert time.thread_time() - began < 0.12
+
+
 def test_posts_need_no_numpy_and_a_child_is_refused() -> None:
     program = """
 import os, sys
 sys.modules["numpy"] = None
 import hostcall
 device = hostcall.Device("cpu")
-queue = device.post_queue()
+queue, context = device.post_queue(), device.context()
 assert list(queue.poll()) == []
 child = os.fork()
 if child == 0:
-    try:
-        queue.poll()
-    except RuntimeError as error:
-        os.write(1, str(error).encode())
+    # None of them waits for threads, which are the parent's.
+    for use in (queue.poll, queue.has_posts, context.flush, context.check, device.synchronize, device.waiting):
+        try:
+            use()
+        except RuntimeError as error:
+            os.write(1, str(error).encode())
+    for close in (queue.close, context.close, device.close):
+        assert close() is None
     os._exit(0)
-os.waitpid(child, 0)
+assert os.waitpid(child, 0)[1] == 0
 """
     ran = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", program], capture_output=True, text=True, timeout=60)
-    assert (ran.returncode, ran.stderr) == (0, "") and "fork" in ran.stdout, ran
+    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.count("forked") == 6, ran

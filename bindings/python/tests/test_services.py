@@ -147,6 +147,46 @@ def test_a_class_that_is_derived_has_the_types_of_the_service(device: hostcall.D
         device.serve(Other())
 
 
+def test_a_class_that_is_derived_has_all_methods_as_the_service_says(device: hostcall.Device) -> None:
+    @hostcall.service(number=905)
+    class Said:
+        def one(self, x: hostcall.u64) -> hostcall.u64:
+            """It has to be written."""
+            raise NotImplementedError
+
+        def two(self, x: hostcall.u64) -> None:
+            raise NotImplementedError
+
+    class Part(Said):
+        def one(self, x: hostcall.u64) -> hostcall.u64:
+            return x
+
+    with pytest.raises(TypeError, match="Part does not have two of Said: derive a class that has all of its methods"):
+        device.serve(Part())
+    for options in ({"number": 950}, {"batch": {"x": hostcall.u64}}):
+
+        class Marked(Part):
+            @hostcall.method(**options)  # type: ignore[arg-type]
+            def two(self, x: hostcall.u64) -> None:
+                pass
+
+        with pytest.raises(TypeError, match="Marked.two has a @hostcall.method of its own, and is called as Said says"):
+            device.serve(Marked())
+    with pytest.raises(TypeError, match="Again is derived from the service Said, and has its numbers"):
+
+        @hostcall.service
+        class Again(Part):
+            def two(self, x: hostcall.u64) -> None:
+                pass
+
+    class Whole(Part):
+        def two(self, x: hostcall.u64) -> None:
+            pass
+
+    assert hostcall.header(Whole) == hostcall.header(Said)
+    device.serve(Whole())
+
+
 def test_names_numbers_and_checks_are_those_of_rust() -> None:
     """The schema of `programs/inventory` as `hostcall_abi` hashes it, of the methods whose types Python has."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,45 @@ def test_the_command_shows_the_file(tmp_path: Path, kernels: Kernels) -> None:
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="is not written"):
         hostcall.Tracer(tmp_path / "none" / "run.trace")
+
+
+def test_what_is_no_open_tracer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="make one of the file"):
+        hostcall.Device("cpu", trace="run.trace")  # type: ignore[arg-type]
+    with hostcall.Tracer(tmp_path / "run.trace") as tracer:
+        pass
+    with pytest.raises(RuntimeError, match="has finished"):
+        hostcall.Device("cpu", trace=tracer)
+
+
+def test_an_exception_of_the_block_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(tracer: hostcall.Tracer) -> None:
+        raise RuntimeError("no room on the disk")
+
+    monkeypatch.setattr(hostcall.Tracer, "finish", fails)
+    with pytest.raises(KeyError) as error, hostcall.Tracer(tmp_path / "run.trace"):
+        raise KeyError("of the block")
+    assert error.value.__notes__ == ["meanwhile: RuntimeError: no room on the disk"]
+    with pytest.raises(RuntimeError, match="no room"), hostcall.Tracer(tmp_path / "other.trace"):
+        pass
+
+
+def test_a_child_leaves_the_file_to_its_parent(tmp_path: Path) -> None:
+    program = """
+import os, sys, hostcall
+parent = os.getpid()
+with hostcall.Tracer(sys.argv[1]) as tracer, hostcall.Device("cpu", trace=tracer) as device:
+    context = device.context()
+    child = os.fork()
+    if child == 0:
+        try:
+            tracer.finish()
+        except RuntimeError as error:
+            print(error, flush=True)
+        # Through both `with`, and the end of the interpreter.
+        sys.exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+"""
+    line = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, str(tmp_path / "run.trace")]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "") and "its file is the parent's" in ran.stdout, ran

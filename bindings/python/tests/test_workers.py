@@ -75,9 +75,10 @@ def test_what_is_raised_is_told(worker: hostcall.Worker, library: str) -> None:
     assert (panic.kernel, panic.message, panic.workgroup) == ("checked", "`lane < limit` does not hold", (0, 0, 0))
     # Told once, and the process goes on.
     assert worker.run(worked.adds, [1, 2]).ok
-    for code, exit_code in ((None, 0), (0, 0), (5, 5), ("no good", 1)):
+    for code, exit_code in ((None, 0), (0, 0), (5, 5), (True, 1), ("no good", 1)):
         ended = worker.run(worked.exits, [code])
-        assert (ended.ended, ended.exit_code, ended.stderr) == ("exited", exit_code, "no good\n" if exit_code == 1 else "")
+        assert (ended.ended, ended.exit_code, ended.stderr) == ("exited", exit_code, "no good\n" if code == "no good" else "")
+        assert type(ended.exit_code) is int
 
 
 def test_a_kernel_that_never_ends_is_ended(worker: hostcall.Worker, library: str) -> None:
@@ -189,8 +190,10 @@ def test_functions_run_at_the_same_time(worker: hostcall.Worker) -> None:
 
 
 def test_bad_input_is_told(worker: hostcall.Worker, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a timeout is"):
-        worker.run(worked.adds, timeout=0)
+    timeouts: list[Any] = [0, float("nan"), float("inf"), 10**400, "5", object()]
+    for timeout in timeouts:
+        with pytest.raises(ValueError, match="a timeout is"):
+            worker.run(worked.adds, timeout=timeout)
     for function, args in ((lambda: 1, []), (worked.adds, [threading.Lock()]), (Kernels, [lambda: 1])):
         with pytest.raises(TypeError, match="take a function of a module, not a lambda"):
             hostcall.run(function, args)
@@ -198,9 +201,22 @@ def test_bad_input_is_told(worker: hostcall.Worker, tmp_path: Path) -> None:
         hostcall.run(worked.adds, device="cpu")
     report = worker.run(worked.adds, [1])
     assert report.ended == "failed" and report.error is not None and "missing 1 required positional argument" in report.error
-    script = "import hostcall\ndef f(): return 1\ntry: hostcall.run(f)\nexcept TypeError as error: print(error)"
+    script = """
+import functools, hostcall
+def f(x=1): return x
+for function in (f, functools.partial(functools.partial(f), 2)):
+    try: hostcall.run(function)
+    except TypeError as error: print(error)
+"""
     typed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert "which was typed in: write it to a file, and import it from there" in typed.stdout, typed
+    assert typed.stdout.count("which was typed in: write it to a file, and import it from there") == 2, typed
+    # Also where it is the main file of a folder or of a package, which nobody imports a second time.
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").touch()
+    (tmp_path / "package/__main__.py").write_text(script)
+    for line in (["-m", "package"], ["package"]):
+        typed = subprocess.run([sys.executable, *line], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert typed.stdout.count("of a `__main__.py`: write it to another file") == 2, typed
 
 
 SCRIPT = """
@@ -301,3 +317,104 @@ def test_a_worker_that_is_dropped_leaves_no_process() -> None:
     process = worker.run(worked.adds, [1, 2]).value[1]
     del worker
     assert gone(process)
+
+
+def test_errors_of_devices_that_nobody_has_any_more_are_told(worker: hostcall.Worker, library: str) -> None:
+    report = worker.run(worked.checks_in_a_helper, [library], timeout=30)
+    assert (report.ended, report.ok) == ("panicked", False) and report.panic is not None and report.panic.kernel == "checked"
+    assert worker.run(worked.adds, [1, 2]).ok
+
+
+def test_a_library_that_is_built_again_needs_a_fresh_worker(tmp_path: Path) -> None:
+    def build(version: int) -> str:
+        (tmp_path / "version.c").write_text(f"int version(void) {{ return {version}; }}")
+        subprocess.run(["cc", "-shared", "-fPIC", "version.c", "-o", "version.so"], check=True, cwd=tmp_path)
+        return str(tmp_path / "version.so")
+
+    assert hostcall.run(worked.version, [build(1)]).value == 1
+    assert hostcall.run(worked.version, [build(2)], fresh=True).value == 2
+    # It has the other's place.
+    assert hostcall.run(worked.version, [build(3)]).value == 2
+
+
+def test_a_function_may_leave_a_child_and_a_handler_behind(worker: hostcall.Worker) -> None:
+    report = worker.run(worked.forks_with_a_device, timeout=20)
+    assert report.value == 0, report
+    assert worker.run(worked.ignores_interrupts).ok
+    assert worker.run(worked.sleeps, [100], timeout=0.2).ended == "timed out"
+
+
+def test_a_worker_may_be_closed_at_any_time() -> None:
+    for pause in (0, 0.005, 0.02, 0.05, 0.2):
+        worker, ended = hostcall.Worker(), list[str]()
+
+        def runs(worker: hostcall.Worker = worker, ended: list[str] = ended) -> None:
+            try:
+                ended.append(worker.run(worked.sleeps, [100]).ended)
+            except RuntimeError as error:
+                ended.append(str(error))
+
+        thread = threading.Thread(target=runs)
+        thread.start()
+        time.sleep(pause)
+        threads = [thread, *(threading.Thread(target=worker.close) for _ in range(2))]
+        for closing in threads[1:]:
+            closing.start()
+        for each in threads:
+            each.join(20)
+            assert not each.is_alive()
+        assert ended[0] == "died" or "was closed" in ended[0]
+        assert worker._process is None
+
+
+def test_what_a_handler_raises_comes_through(tmp_path: Path) -> None:
+    text = f"""
+sys.path.insert(0, {os.fspath(Path(__file__).parent)!r})
+import signal, worked
+def alarm(*_): raise TimeoutError("of the handler")
+if __name__ == "__main__":
+    hostcall.run(worked.adds, [1, 2])
+    signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        print(hostcall.run(worked.sleeps, [100]))
+    except TimeoutError as error:
+        print(error, hostcall.run(worked.adds, [1, 2]).ok)
+"""
+    assert script(tmp_path, text).stdout == "of the handler True\n"
+
+
+def test_the_parent_may_have_a_limit_for_sockets_and_no_outputs(tmp_path: Path) -> None:
+    text = f"""
+sys.path.insert(0, {os.fspath(Path(__file__).parent)!r})
+import socket, time, worked
+if __name__ == "__main__":
+    socket.setdefaulttimeout(0.1)
+    for descriptor in {{closed}}:
+        os.close(descriptor)
+    assert hostcall.run(worked.adds, [1, 2], timeout=20).ok
+    time.sleep(0.5)
+    large = hostcall.run(worked.gives, [20 << 20, bytes(20 << 20)], timeout=20)
+    assert large.ok and hostcall.run(worked.sleeps, [100], timeout=0.2).ended == "timed out"
+    open("done", "w")
+"""
+    for closed in ((), (0, 1), (1, 2), (0, 2)):
+        ran = script(tmp_path, text.format(closed=closed))
+        assert (tmp_path / "done").exists(), (closed, ran)
+        (tmp_path / "done").unlink()
+
+
+def test_modules_are_found_where_the_parent_finds_them(tmp_path: Path) -> None:
+    text = """
+from pathlib import Path
+if __name__ == "__main__":
+    sys.path.append(Path("no text"))
+    assert hostcall.run(parent).ok
+    os.mkdir("later")
+    open("later/later.py", "w").write("def gives(): return 5")
+    sys.path.insert(0, os.path.abspath("later"))
+    import later
+    print(hostcall.run(later.gives).value)
+"""
+    ran = script(tmp_path, text)
+    assert ran.stdout == "5\n", ran

@@ -53,7 +53,7 @@ def queued(device: hostcall.Device) -> int:
 def ran() -> hostcall.Report:
     with hostcall.Worker() as worker:
         worker.run(use, timeout=10)
-    return hostcall.run(told, ["a panic"], timeout=1.0)
+    return hostcall.run(told, ["a panic"], timeout=1.0, fresh=True)
 
 
 def told(panic: hostcall.KernelPanic) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import subprocess
@@ -44,6 +45,33 @@ def checks(library: str) -> None:
     """A kernel's check fails, and the function does not wait."""
     kept.append(hostcall.Device("cpu"))
     kernels(library).checks(ctypes.c_uint64(int(kept[-1].context("checked"))), 4, 2)
+
+
+def checks_in_a_helper(library: str) -> None:
+    """A kernel's check fails, and nobody has its device any more when the function ends."""
+    helps(library)
+    gc.collect()
+
+
+def helps(library: str) -> None:
+    device = hostcall.Device("cpu")
+    kernels(library).checks(ctypes.c_uint64(int(device.context("checked"))), 4, 2)
+
+
+def version(library: str) -> int:
+    return int(ctypes.CDLL(library).version())
+
+
+def forks_with_a_device() -> int:
+    """A child comes back from the function, with the parent's device. Returns its exit code."""
+    kept.append(hostcall.Device("cpu"))
+    kept.append(kept[-1].context("of the parent"))
+    child = os.fork()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else -1
+
+
+def ignores_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def spins(library: str) -> None:

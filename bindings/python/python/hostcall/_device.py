@@ -47,6 +47,9 @@ _LONGEST_OUTPUT = 5.0
 lost = {"calls": 0, "posts": 0}
 """How many ``LostCalls`` told of in this process."""
 
+kept: set[Device] | None = None
+"""Where it is a set: what was opened since and is not closed, kept until somebody has asked for errors."""
+
 _opening = threading.Lock()
 # Closed ones, of which a function that a kernel called had not returned.
 _left_alone: list[_hostcall.RawDevice] = []
@@ -304,6 +307,9 @@ class Context(_Closing):
 
     def close(self) -> None:
         """Ends the calls of its kernels with ``CANCELLED``, now and later, and does what ``check`` does. Closing twice is fine."""
+        if self._device._process != os.getpid():
+            # A child's: the kernels are the parent's.
+            return
         self._device._contexts.discard(self)
         errors, count, checks, lost = self._raw.take()
         self._raw.close()
@@ -340,6 +346,10 @@ class Device(_Closing):
         output: Destination | None = None,
         trace: Tracer | None = None,
     ) -> None:
+        if trace is not None and not isinstance(trace, Tracer):
+            raise TypeError(f"{trace!r} is no tracer: make one of the file, as `trace=hostcall.Tracer(\"run.trace\")`")
+        if trace is not None and trace._is_finished:
+            raise RuntimeError("the tracer has finished, and records nothing: make another one")
         self._loop = Loop(loop)
         self._output = None if output is None else Output(output)
         # So that `int(device.context())` is an argument too: kernels may have it as long as the device is open.
@@ -352,6 +362,8 @@ class Device(_Closing):
         self.product, self.target, self.wave_lanes = self._raw.properties()
         with _opening:
             _open.add(self)
+            if kept is not None:
+                kept.add(self)
             added = list(_of_all)
         try:
             for add in added:
@@ -392,7 +404,9 @@ class Device(_Closing):
         """
         if isinstance(service, type):
             raise TypeError(f"{service.__name__} is a class: pass an object, as {service.__name__}()")
-        self._register(description_of(service).methods(service), timeout)
+        described = description_of(service)
+        described.refuse_unwritten(service)
+        self._register(described.methods(service), timeout)
 
     def _register(self, methods: list[Method], timeout: float | None | EllipsisType) -> None:
         limit = self._timeout if isinstance(timeout, EllipsisType) else timeout
@@ -555,6 +569,8 @@ class Device(_Closing):
             return
         self._is_closed = True
         _open.discard(self)
+        if kept is not None:
+            kept.discard(self)
         if self._process != os.getpid():
             # A child's: its threads are the parent's.
             return

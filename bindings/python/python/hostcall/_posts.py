@@ -73,6 +73,8 @@ class Posts:
         import numpy as np
 
         kind, array = np.dtype(dtype), self.array
+        if kind.hasobject:
+            raise TypeError("kernels cannot post Python's objects: take a dtype of numbers")
         found = array[array["tag"] == tag]
         other = found["count"][8 * found["count"] != kind.itemsize]
         if len(other):
@@ -127,9 +129,9 @@ class PostQueue:
     def poll(self, most: int | None = None, *, timeout: float | None = 0.0) -> Posts:
         """Returns the posts that are there, ``most`` at most.
 
-        It waits ``timeout`` seconds for the first one, with ``None`` without a limit, and not at all without being told to. What a
-        kernel wrote before a post, and fenced (``hostcall_fence_system``), is there. Raises ``RuntimeError`` once the queue or its
-        device is closed.
+        It waits ``timeout`` seconds for the first one, with ``None`` without a limit, and not at all without being told to: it looks
+        every 50 µs, and each millisecond where none has come for 100 ms. What a kernel wrote before a post, and fenced
+        (``hostcall_fence_system``), is there. Raises ``RuntimeError`` once the queue or its device is closed.
         """
         return Posts(self._raw.poll(2**62 if most is None else most, timeout))
 

@@ -62,6 +62,7 @@ class Report:
     not end after its time limit, as a GPU's kernel that does not call, and its process was ended; ``died``: a function's process
     ended by itself."""
     seconds: float
+    """From the call of a function on; with the time that it had to end, where it was told to."""
     panic: ProgramPanic | None
     waiting: list[Wait]
     lost: dict[str, int]
@@ -77,6 +78,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """It ended with code 0, which no function does whose kernels' checks failed, and nothing was lost."""
         return self.exit_code == 0 and self.ended == "exited" and not any(self.lost.values())
 
     @classmethod
@@ -126,7 +128,11 @@ def _end(process: subprocess.Popen[str]) -> str:
 
 
 def check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
+    try:
+        fits = timeout is None or (not isinstance(timeout, str) and 0 < float(timeout) < math.inf)
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
         raise ValueError("a timeout is a number of seconds above 0, or None for no limit")
 
 
@@ -135,6 +141,7 @@ def run(
     args: Sequence[Any] = (),
     *,
     timeout: float | None = None,
+    fresh: bool = False,
     device: str | None = None,
     options: Sequence[str] = (),
     command: str | os.PathLike[str] | None = None,
@@ -144,7 +151,8 @@ def run(
     With ``timeout`` it is cancelled after so many seconds, and its process is ended where that is not enough: this returns, whatever
     the kernel does.
 
-    A function runs as in a ``hostcall.Worker``, of which one is kept for the next call; ``functools.partial`` gives it keywords. Of a
+    A function runs as in a ``hostcall.Worker``, of which one is kept for the next call; ``functools.partial`` gives it keywords.
+    Libraries and modules stay there as they were read: ``fresh`` takes a new worker, as for a library that was built again. Of a
     program ``options`` are more of ``hostcall run --help``; ``command`` is the command, else ``hostcall`` of the ``PATH``. The time to
     build a package counts too.
     """
@@ -154,7 +162,7 @@ def run(
             raise TypeError("device, options and command are those of a program: a function opens its device itself")
         from ._worker import run_kept
 
-        return run_kept(program, args, timeout)
+        return run_kept(program, args, timeout, fresh)
     found = command or shutil.which("hostcall")
     if found is None:
         raise FileNotFoundError("the command `hostcall` is not on the PATH: `cargo install --path tools/cli` installs it, or pass `command`")

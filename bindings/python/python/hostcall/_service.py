@@ -177,6 +177,18 @@ def method(function: Any = None, /, *, number: int | None = None, batch: Fields 
     return mark if function is None else mark(function)
 
 
+def _unwritten(*_: object) -> None:
+    raise NotImplementedError
+
+
+def _is_unwritten(function: object) -> bool:
+    """Returns whether all that a function does is to say that it has to be written."""
+    code: Any = getattr(getattr(function, "__func__", function), "__code__", None)
+    own = _unwritten.__code__
+    is_said = code is not None and (code.co_code, code.co_names) == (own.co_code, own.co_names)
+    return is_said or bool(getattr(function, "__isabstractmethod__", False))
+
+
 @dataclass
 class Description:
     """What ``@hostcall.service`` says of a class."""
@@ -186,6 +198,13 @@ class Description:
     number: int
     is_typed: bool
     functions: dict[str, Options] = field(default_factory=dict)
+
+    def refuse_unwritten(self, service: object) -> None:
+        """Refuses an object whose class does not have all methods."""
+        missing = [name for name in self.functions if _is_unwritten(getattr(service, name, None))]
+        if missing:
+            what = f"{type(service).__name__} does not have {', '.join(missing)} of {self.name}"
+            raise TypeError(f"{what}: derive a class that has all of its methods")
 
     def methods(self, service: object) -> list[Method]:
         """Returns the methods of an object of the class."""
@@ -197,6 +216,10 @@ class Description:
                 # Only its types are asked for.
                 function = MethodType(function, service)
             full = f"{self.name}::{name}"
+            said_again = getattr(function, "_hostcall_options", options)
+            if said_again not in (options, Options()):
+                what = f"{function.__qualname__} has a @hostcall.method of its own, and is called as {self.of.__name__} says"
+                raise TypeError(f"{what}: write it without")
             found = method_of(function, options, number, full, self.is_typed)
             declared = vars(self.of)[name]
             if getattr(function, "__func__", function) is not declared:
@@ -231,6 +254,10 @@ def service(of: Union[C, None] = None, /, *, number: int | None = None, name: st
     """
 
     def mark(of: C) -> C:
+        for base in of.__mro__[1:]:
+            if "_hostcall_service" in vars(base):
+                what = f"{of.__name__} is derived from the service {base.__name__}, and has its numbers"
+                raise TypeError(f"{what}: write @hostcall.service above {base.__name__} alone")
         text = name or of.__name__
         described = Description(of, text, _hostcall.number_of(text) if number is None else number, typed)
         for attribute, value in vars(of).items():

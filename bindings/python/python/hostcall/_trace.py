@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from . import _hostcall
-from ._errors import LostCalls
+from ._errors import LostCalls, add_note
 
 
 class TraceSummary(NamedTuple):
@@ -42,15 +42,29 @@ class Tracer:
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
         self._raw = _hostcall.RawTracer(file)
+        self._process = os.getpid()
+        self._is_finished = False
 
     def finish(self, timeout: float | None = 60.0) -> TraceSummary:
-        """Ends the recording of all devices, and waits ``timeout`` seconds at most until all is written. It may be called again."""
+        """Ends the recording of all devices, and waits ``timeout`` seconds at most until all is written. It may be called again.
+
+        Raises ``RuntimeError`` in a child of ``fork``: the file is the parent's, which goes on.
+        """
+        self._is_finished = True
         return TraceSummary(*self._raw.finish(timeout))
 
     def __enter__(self) -> Tracer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        lost = self.finish().lost
-        if lost is not None:
-            warnings.warn(lost, LostCalls, stacklevel=2)
+        if self._process != os.getpid():
+            # A child's: the parent writes the file.
+            return
+        try:
+            lost = self.finish().lost
+            if lost is not None:
+                warnings.warn(lost, LostCalls, stacklevel=2)
+        except BaseException as other:
+            if error is None:
+                raise
+            add_note(error, f"meanwhile: {type(other).__name__}: {other}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
+import functools
 import math
 import os
 import pickle
@@ -53,6 +55,28 @@ def framed(message: object) -> bytes:
     return HEAD.pack(MAGIC, len(data)) + data
 
 
+class _Over(Exception):
+    """Nothing more comes from the process, or nothing that can be believed: that says why."""
+
+
+def _ends() -> tuple[socket.socket, socket.socket]:
+    """Returns both ends of a new socket."""
+    ends = []
+    for end in socket.socketpair():
+        with end:
+            # Above the standard ones: where those are closed here, they are others in the process.
+            found = socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
+        # Whatever `socket.setdefaulttimeout` says: it would go with the file to the process.
+        found.setblocking(True)
+        ends.append(found)
+    return ends[0], ends[1]
+
+
+def _paths() -> list[str]:
+    """Returns where modules are looked for: the interpreter skips what is no text."""
+    return [path for path in sys.path if isinstance(path, str)]
+
+
 class _Output:
     """What a function prints."""
 
@@ -95,8 +119,8 @@ class _Process:
         # Those are of multiprocessing's own processes.
         for key in ("authkey", "start_method"):
             prepared.pop(key, None)
-        self._socket, other = socket.socketpair()
-        self._socket.setblocking(False)
+        prepared["sys_path"] = [path for path in prepared["sys_path"] if isinstance(path, str)]
+        self._socket, other = _ends()
         code = f"import sys; sys.path[:] = {prepared['sys_path']!r}; from hostcall._worker_process import main; main({other.fileno()})"
         executable = os.fsdecode(spawn.get_executable())
         # As `-W` and `-X`.
@@ -117,6 +141,8 @@ class _Process:
         for pipe in self._pipes:
             os.set_blocking(pipe.fileno(), False)
         self._unsent = bytearray(framed(prepared))
+        self._ending = threading.RLock()
+        self._socket.setblocking(False)
         self._received = bytearray()
         self._dump_signal = 0
 
@@ -131,24 +157,37 @@ class _Process:
             return True
 
     def _send(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             del self._unsent[: self._socket.send(self._unsent, socket.MSG_NOSIGNAL)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            # The other end is closed, of which who receives is told.
+            self._unsent.clear()
 
-    def _messages(self) -> list[tuple[Any, ...]]:
-        """Returns the messages that have come. Raises where there is no more, or something else came."""
-        with contextlib.suppress(BlockingIOError):
+    def _messages(self) -> list[tuple[str, Any]]:
+        """Returns the messages that have come. Raises ``_Over`` where there is no more, or something else came."""
+        try:
             data = self._socket.recv(1 << 20)
-            if not data:
-                raise EOFError
-            self._received += data
-        found: list[tuple[Any, ...]] = []
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            raise _Over
+        self._received += data
+        found: list[tuple[str, Any]] = []
         while len(self._received) >= HEAD.size:
             magic, length = HEAD.unpack_from(self._received)
             if magic != MAGIC:
-                raise ValueError("the process wrote into the socket of its worker")
+                raise _Over("ValueError: the process wrote into the socket of its worker")
             if len(self._received) < HEAD.size + length:
                 break
-            found.append(pickle.loads(self._received[HEAD.size : HEAD.size + length]))
+            try:
+                kind, content = pickle.loads(self._received[HEAD.size : HEAD.size + length])
+            except Exception as why:
+                raise _Over(f"{type(why).__name__}: {why}") from None
+            found.append((kind, content))
             del self._received[: HEAD.size + length]
         return found
 
@@ -170,32 +209,32 @@ class _Process:
             selector.register(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
             while done is None:
                 is_over = self.has_ended()
+                # What handlers of signals raise here comes through.
+                for key, events in selector.select(max(min(_LOOK, deadline - time.monotonic()), 0)):
+                    if key.data is not None:
+                        key.data.read()
+                        if key.data.is_over:
+                            selector.unregister(key.fd)
+                    elif events & selectors.EVENT_WRITE:
+                        self._send()
+                selector.modify(self._socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0))
+                messages: list[tuple[str, Any]] = []
                 try:
-                    for key, events in selector.select(max(min(_LOOK, deadline - time.monotonic()), 0)):
-                        if key.data is not None:
-                            key.data.read()
-                            if key.data.is_over:
-                                selector.unregister(key.fd)
-                        elif events & selectors.EVENT_WRITE:
-                            self._send()
-                    selector.modify(self._socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0))
-                    for kind, content in self._messages():
-                        if kind == "started":
-                            self._dump_signal = content
-                        elif kind == "called":
-                            began = time.monotonic()
-                            if timeout is not None and not is_told:
-                                deadline, limit = began + timeout, f"the function did not end within {timeout:g} s"
-                        elif kind == "waiting":
-                            waiting = content
-                        else:
-                            done = content
-                except (EOFError, OSError):
+                    messages = self._messages()
+                except _Over as why:
+                    said.extend(why.args)
                     is_over = True
-                except Exception as why:
-                    # Whoever wrote there, nothing that comes can be believed.
-                    said.append(f"{type(why).__name__}: {why}")
-                    is_over = True
+                for kind, content in messages:
+                    if kind == "started":
+                        self._dump_signal = content
+                    elif kind == "called":
+                        began = time.monotonic()
+                        if timeout is not None and not is_told:
+                            deadline, limit = began + timeout, f"the function did not end within {timeout:g} s"
+                    elif kind == "waiting":
+                        waiting = content
+                    else:
+                        done = content
                 if done is not None:
                     # Also of a process that has ended since.
                     break
@@ -253,15 +292,17 @@ class _Process:
 
     def end(self, grace: float = 0) -> int:
         """Ends the process, which may end by itself for ``grace`` seconds, and its group. Returns its exit code."""
-        if self._process.returncode is None:
-            deadline = time.monotonic() + grace
-            while not self.has_ended() and time.monotonic() < deadline:
-                time.sleep(0.005)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_LONGEST_END)
-        return -signal.SIGKILL if self._process.returncode is None else self._process.returncode
+        # One at a time: who comes later may not kill a group whose number is another's by then.
+        with self._ending:
+            if self._process.returncode is None:
+                deadline = time.monotonic() + grace
+                while not self.has_ended() and time.monotonic() < deadline:
+                    time.sleep(0.005)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_LONGEST_END)
+            return -signal.SIGKILL if self._process.returncode is None else self._process.returncode
 
     def close(self) -> None:
         """Has the process end, and closes what leads to it."""
@@ -293,14 +334,16 @@ class Worker:
 
     The process is a fresh interpreter, which starts with the first function and is kept for the next ones: what these import, open and
     put into modules stays. One that a function ended, or that had to be ended, is replaced. Whatever it started ends with it, unless
-    that has left its process group, and all of it ends with this process, however that ends. A module that is changed later is read
-    again by a new worker alone.
+    that has left its process group, and all of it ends with this process, however that ends. Libraries and modules stay as they were
+    read: one that is built or written again is read by a new worker alone.
     """
 
     def __init__(self) -> None:
         self._process: _Process | None = None
         self._is_closed = False
         self._running = threading.Lock()
+        self._changing = threading.RLock()
+        """Of the process and of whether the worker was closed. Handlers of signals may close it."""
         _all.add(self)
 
     def run(self, function: Callable[..., object], args: Sequence[Any] = (), *, timeout: float | None = None) -> Report:
@@ -329,7 +372,14 @@ class Worker:
                 # What a function left behind has ended it.
                 self._replace()
             if self._process is None:
-                self._process = _Process()
+                made = _Process()
+                with self._changing:
+                    self._process = made
+                    is_closed = self._is_closed
+                if is_closed:
+                    # Meanwhile: who closed it saw no process.
+                    self._replace()
+                    raise RuntimeError("the worker was closed while it started")
             is_usable = False
             try:
                 report, is_usable = self._process.run(request, timeout)
@@ -339,6 +389,9 @@ class Worker:
             return report
         finally:
             self._running.release()
+            if self._is_closed:
+                # Who closed it meanwhile has left the rest to this thread.
+                self.close()
 
     def _replace(self) -> None:
         """Ends the process: the next function starts another one."""
@@ -349,9 +402,10 @@ class Worker:
 
     def close(self) -> None:
         """Ends the process. A function that runs is ended too. Closing twice is fine."""
-        self._is_closed = True
-        if not self._running.acquire(blocking=False):
+        with self._changing:
+            self._is_closed = True
             process = self._process
+        if not self._running.acquire(blocking=False):
             if process is not None:
                 process.end()
             return
@@ -375,16 +429,19 @@ class Worker:
 
     def _forget(self) -> None:
         """Leaves the process to the parent of this one."""
-        self._running = threading.Lock()
+        self._running, self._changing = threading.Lock(), threading.RLock()
         process, self._process = self._process, None
         if process is not None:
             process.forget()
 
 
-def run_kept(function: Callable[..., object], args: Sequence[Any], timeout: float | None) -> Report:
-    """Runs a function in a worker that is kept. Those that run at the same time have one each."""
+def run_kept(function: Callable[..., object], args: Sequence[Any], timeout: float | None, fresh: bool) -> Report:
+    """Runs a function in a worker that is kept. Those that run at the same time have one each. A fresh one takes another's place."""
     with _idle_lock:
         worker = _idle.pop() if _idle else Worker()
+    if fresh:
+        worker.close()
+        worker = Worker()
     try:
         return worker.run(function, args, timeout=timeout)
     finally:
@@ -393,11 +450,19 @@ def run_kept(function: Callable[..., object], args: Sequence[Any], timeout: floa
 
 
 def _pickled(function: Callable[..., object], args: Sequence[Any]) -> bytes:
-    main = sys.modules["__main__"]
-    if getattr(function, "__module__", None) == "__main__" and not os.path.isfile(getattr(main, "__file__", None) or ""):
-        raise TypeError(f"a worker cannot import {function!r}, which was typed in: write it to a file, and import it from there")
+    called: Any = function
+    while isinstance(called, functools.partial):
+        called = called.func
+    if getattr(called, "__module__", None) == "__main__":
+        main = sys.modules["__main__"]
+        name = getattr(getattr(main, "__spec__", None), "name", "")
+        if name == "__main__" or name.endswith(".__main__"):
+            raise TypeError(f"a worker cannot import {called!r} of a `__main__.py`: write it to another file, and import it from there")
+        if not os.path.isfile(getattr(main, "__file__", None) or ""):
+            raise TypeError(f"a worker cannot import {called!r}, which was typed in: write it to a file, and import it from there")
     try:
-        return pickle.dumps((os.getcwd(), function, tuple(args)))
+        # The function by itself: its module is found by the path.
+        return pickle.dumps((os.getcwd(), _paths(), pickle.dumps((function, tuple(args)))))
     except Exception as error:
         what = "take a function of a module, not a lambda and none that is inside of another, and arguments that can be pickled"
         raise TypeError(f"{function!r} or its arguments cannot be sent to a worker ({error}): {what}") from error

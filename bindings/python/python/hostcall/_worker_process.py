@@ -27,6 +27,7 @@ class _Channel:
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(True)
         self._file = self._socket.makefile("rb")
         self._sending = threading.Lock()
 
@@ -80,7 +81,7 @@ def _ended(error: BaseException) -> dict[str, Any]:
     """Returns what is said of a function that raised."""
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):
-            return {"ended": "exited", "exit_code": error.code or 0}
+            return {"ended": "exited", "exit_code": int(error.code or 0)}
         print(error.code, file=sys.stderr)
         return {"ended": "exited", "exit_code": 1}
     if isinstance(error, KernelPanic):
@@ -92,16 +93,23 @@ def _ended(error: BaseException) -> dict[str, Any]:
 
 def _run(request: bytes, channel: _Channel) -> dict[str, Any]:
     """Runs a function. Returns what became of it."""
-    lost = dict(_device.lost)
+    process, lost = os.getpid(), dict(_device.lost)
+    # One that nobody has any more when the function returns is told of, too.
+    _device.kept = set()
     done: dict[str, Any] = {"ended": "exited", "exit_code": 0}
     try:
-        folder, function, args = pickle.loads(request)
+        folder, sys.path[:], called = pickle.loads(request)
         os.chdir(folder)
+        function, args = pickle.loads(called)
         channel.send("called", None)
         done["value"] = _pickled(function(*args))
     except BaseException as error:
         done = _ended(error)
-    for device in list(_device._open):
+    if os.getpid() != process:
+        # A child that the function made, and that came back from it: the devices are the parent's.
+        os._exit(0)
+    devices, _device.kept = {*_device._open, *_device.kept}, None
+    for device in devices:
         try:
             device.synchronize()
         except BaseException as error:
@@ -143,19 +151,24 @@ def _stop(channel: _Channel) -> None:
 def main(descriptor: int) -> None:
     # Before anything that may not return.
     _hostcall.end_with(descriptor)
-    channel, process, outputs = _Channel(descriptor), os.getpid(), _Outputs()
+    channel, outputs = _Channel(descriptor), _Outputs()
     faulthandler.enable()
+    # Also where this one came with another: the imports may be interrupted, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     channel.send("started", dump_signal())
     requests = queue.SimpleQueue[Any]()
 
     def receive() -> None:
-        while (message := channel.receive()) != "end":
-            if message is None:
-                _stop(channel)
-            else:
-                requests.put(message)
-        requests.put(None)
+        try:
+            while (message := channel.receive()) != "end":
+                if message is None:
+                    _stop(channel)
+                else:
+                    requests.put(message)
+            requests.put(None)
+        except BaseException:
+            # Nothing that comes could be told any more: who waits gets to know that the process has ended.
+            os._exit(1)
 
     failed = None
     prepared = channel.receive()
@@ -170,10 +183,9 @@ def main(descriptor: int) -> None:
         _worker.is_starting = False
     while (request := requests.get()) is not None:
         outputs.restore()
+        # The one before may have left another one, or none.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         done = failed or _run(request, channel)
-        if os.getpid() != process:
-            # A child that the function made, and that came back from it.
-            os._exit(0)
         outputs.flush()
         try:
             channel.send("done", done)
