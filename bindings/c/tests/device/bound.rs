@@ -192,6 +192,32 @@ fn the_description_of_the_book_is_one() {
     assert_eq!(methods(&hostcall_build::bind_c(&file, None).unwrap()).len(), 3);
 }
 
+/// What ends a line of Python's, or a comment of C's, does neither where it stands in words about a service.
+#[test]
+fn words_about_a_service_are_comments_alone() {
+    let ends = "\r \u{b} \u{c} \u{1c} \u{1d} \u{1e} \u{85} \u{2028} \u{2029} \0".split(' ');
+    let about: String = ends.map(|end| format!("a *\\{end}/ b{end}    import os")).collect();
+    let escaped: String = about.chars().map(|letter| format!("\\U{:08X}", u32::from(letter))).collect();
+    let toml = format!("[service.A]\nnumber = 256\nabout = \"{escaped}\"\n[service.A.a]\nabout = \"{escaped}\"");
+    let rust = format!(
+        "#[doc = {about:?}]\n#[service(number = 256)]\ntrait A {{\n    /** Ends with *\\\n/ here. */\n    #[doc = {about:?}]\n    fn \
+         a();\n}}"
+    );
+    for file in [described("about.toml", toml), described("about.rs", rust)] {
+        let header = hostcall_build::bind_c(&file, None).unwrap();
+        let module = hostcall_build::bind_python(&file, None).unwrap();
+        for text in [&header, &module] {
+            let ends = |letter: char| letter != '\n' && (letter.is_control() || "\u{2028}\u{2029}".contains(letter));
+            assert!(!text.contains(ends), "{text:?}");
+        }
+        assert!(!header.contains("*\\\n/"), "{header}");
+        let opened = header.matches("/*").count();
+        assert_eq!(header.matches("*/").count(), opened, "{header}");
+        let is_told = |line: &str| line.contains("import os") && !line.trim_start().starts_with('#');
+        assert!(!module.lines().any(is_told), "{module}");
+    }
+}
+
 /// Shapes that the other test has not: docs of several lines, names that are words of Rust, structs in structs.
 #[test]
 fn a_description_says_all_shapes_of_types() {

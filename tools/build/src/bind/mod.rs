@@ -82,7 +82,7 @@ fn bind(
         let line = described.as_ref().map_or(line, |described| described.line(line));
         refused(line, error.to_string())
     })?;
-    let of = file.file_name().unwrap_or_default().to_string_lossy();
+    let of = parse::plain(&file.file_name().unwrap_or_default().to_string_lossy());
     write(services, &of).map_err(|message| refused(1, message))
 }
 

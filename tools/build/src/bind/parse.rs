@@ -39,12 +39,18 @@ fn is(attribute: &Attribute, name: &str) -> bool {
 fn docs(attributes: &[Attribute]) -> Vec<String> {
     let texts = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value().trim().to_owned()),
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
             _ => None,
         },
         _ => None,
     });
-    texts.collect()
+    texts.flat_map(|text| text.trim().lines().map(plain).collect::<Vec<_>>()).collect()
+}
+
+/// A line without what ends one, or a comment, where another language reads it: Python goes on after a lone carriage return.
+pub(super) fn plain(line: &str) -> String {
+    let is_control = |letter: char| letter.is_control() || "\u{2028}\u{2029}".contains(letter);
+    line.replace(is_control, " ").trim_end().to_owned()
 }
 
 /// Most methods of a service.

@@ -30,7 +30,7 @@ pub(super) fn module(services: &[Service], file: &str) -> Result<String, String>
 }
 
 fn comment(out: &mut String, docs: &[String]) {
-    for line in docs.iter().flat_map(|docs| docs.lines()) {
+    for line in docs {
         let _ = writeln!(out, "    # {line}");
     }
 }
