@@ -236,7 +236,7 @@ fn the_description_of_the_book_is_one() {
 /// What ends a line of Python's, or a comment of C's, does neither where it stands in words about a service.
 #[test]
 fn words_about_a_service_are_comments_alone() {
-    let ends = "\r \u{b} \u{c} \u{1c} \u{1d} \u{1e} \u{85} \u{2028} \u{2029} \0".split(' ');
+    let ends = "\r \u{b} \u{c} \u{1c} \u{1d} \u{1e} \u{85} \u{2028} \u{2029} \u{202e} \u{2067} \0".split(' ');
     let about: String = ends.map(|end| format!("a *\\{end}/ b{end}    import os")).collect();
     let escaped: String = about.chars().map(|letter| format!("\\U{:08X}", u32::from(letter))).collect();
     let toml =
@@ -249,8 +249,9 @@ fn words_about_a_service_are_comments_alone() {
         let header = hostcall_build::bind_c(&file, None).unwrap();
         let module = hostcall_build::bind_python(&file, None).unwrap();
         for text in [&header, &module] {
-            let ends =
-                |letter: char| letter != '\n' && (letter.is_control() || "\u{2028}\u{2029}".contains(letter));
+            let ends = |letter: char| {
+                letter != '\n' && (letter.is_control() || "\u{2028}\u{2029}\u{202e}\u{2067}".contains(letter))
+            };
             assert!(!text.contains(ends), "{text:?}");
         }
         assert!(!header.contains("*\\\n/"), "{header}");

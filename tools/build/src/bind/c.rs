@@ -4,7 +4,7 @@ use super::types::{Field, Kind, Method, Service, Type, Variant, Wrong};
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::service::number;
 use hostcall_abi::word::{MAX_POST_WORDS, check_of};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// Returns the header of services that a file of this name has, or why C cannot say it.
@@ -296,8 +296,9 @@ impl Writer<'_> {
             fields.iter().try_for_each(|field| check_name(&field.name, &what))?;
         }
         let members = self.members(of);
-        for (at, member) in members.iter().enumerate() {
-            if members[..at].iter().any(|other| other.name == member.name) {
+        let mut names = HashSet::new();
+        for member in &members {
+            if !names.insert(&*member.name) {
                 return Err(format!("two parts of {what} are both `{}` in C: rename one", member.name));
             }
             self.define(&member.of)?;

@@ -70,7 +70,10 @@ fn docs(attributes: &[Attribute]) -> Vec<String> {
 
 /// A line without what ends one, or a comment, where another language reads it: Python goes on after a lone carriage return.
 pub(super) fn plain(line: &str) -> String {
-    let is_control = |letter: char| letter.is_control() || "\u{2028}\u{2029}".contains(letter);
+    // Also what has a line look otherwise than it is, by its direction.
+    let is_control = |letter: char| {
+        letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     line.replace(is_control, " ").trim_end().to_owned()
 }
 
