@@ -59,12 +59,47 @@ fn a_grid_that_meets_and_is_too_large_is_told_of() {
     come.write(&[0]).unwrap();
     let large = launch(1025);
     let error = large.wait_for(Duration::from_secs(1)).unwrap_err();
-    let told =
-        "kernel `meet` has 1025 workgroups, of which at most 1024 run at once: if all wait for each other";
+    let told = "kernel `meet` has 1025 workgroups, of which at most 1024 run at once: if its workgroups wait for each other";
     assert!(error.to_string().contains(told), "{error}");
     let error = stream.synchronize_for(Duration::from_millis(100)).unwrap_err();
     assert!(error.to_string().contains(told), "{error}");
     go[0].set(1);
+    large.wait().unwrap();
+}
+
+/// One behind the stuck launch has not begun, and one of another stream is not what is waited for.
+#[test]
+fn a_large_grid_that_is_not_waited_for_is_not_told_of() {
+    let device = Device::open("gfx942").unwrap();
+    let code = load(&device, &compile("plain.hip", 5, "-O2")).unwrap();
+    let kernel = code.kernel("meet").unwrap();
+    let [stream, other] = [(); 2].map(|()| device.stream().unwrap());
+    let [come, come_other] = [(); 2].map(|()| device.alloc_zeroed::<u64>(1).unwrap());
+    let [go, go_other] = [(); 2].map(|()| device.pinned::<u64>(1).unwrap());
+    let launch = |stream, come, go, workgroups: u32, count: u64| {
+        let arguments =
+            [KernelArgument::buffer(come), KernelArgument::pinned(go), KernelArgument::value(count)];
+        // SAFETY: they are what the kernel takes.
+        unsafe { kernel.launch(stream, Grid::new(workgroups, 128), &arguments) }.unwrap()
+    };
+    let stuck = launch(&stream, &come, &go, 1, 1 << 40);
+    let behind = launch(&stream, &come, &go, 4096, 0);
+    let large = launch(&other, &come_other, &go_other, 1025, 1025);
+    for error in [
+        stuck.wait_for(Duration::from_millis(300)).unwrap_err(),
+        behind.wait_for(Duration::from_millis(300)).unwrap_err(),
+        stream.synchronize_for(Duration::from_millis(300)).unwrap_err(),
+    ] {
+        assert!(matches!(&error, Error::TimedOut { crowded: None, .. }), "{error}");
+    }
+    let error = large.wait_for(Duration::from_millis(300)).unwrap_err();
+    assert!(
+        matches!(&error, Error::TimedOut { crowded: Some(grid), .. } if grid.workgroups == 1025),
+        "{error}"
+    );
+    go[0].set(1);
+    go_other[0].set(1);
+    behind.wait().unwrap();
     large.wait().unwrap();
 }
 

@@ -105,7 +105,8 @@ fn headers_of_odd_types_are_compiled() {
     let text = "/* Of \\* all. */\n#[service(number = 700)]\npub trait Odd {\n    /// See /* there */.\n    fn union(caller: \
                 &Caller, template: Shape, context: [u8; 3], result: ((), (i8, bool)), none: [(); 4]) -> Result<Option<Option<char>>, \
                 Unit>;\n    fn switch(unix: f32, static_: f64) -> [[Shape; 1]; 2];\n    fn both(a: &[u8], b: &str, result: &mut [u8]);\n    fn \
-                post();\n}\nstruct Unit;\nstruct Pair(u16, isize);\nenum Shape { Dot, Line { from: Pair, to: Pair }, Tag(u64) }";
+                post();\n    fn taken(errno: u8, uint64_t: Taken, INT8_MAX: i8, words_: u64);\n}\nstruct Taken { size_t: u8, EOF: u64 \
+                }\nstruct Unit;\nstruct Pair(u16, isize);\nenum Shape { Dot, Line { from: Pair, to: Pair }, Tag(u64) }";
     std::fs::write(&file, text).unwrap();
     let header = temporary("odd.h");
     std::fs::write(&header, hostcall_build::bind_c(&file, None).unwrap()).unwrap();
@@ -116,7 +117,10 @@ fn headers_of_odd_types_are_compiled() {
         let program = temporary("odd.c");
         std::fs::write(
             &program,
-            format!("#include \"{}\"\nint main(void) {{ return 0; }}\n", header.display()),
+            format!(
+                "#include <errno.h>\n#include <stdio.h>\n#include \"{}\"\nint main(void) {{ return 0; }}\n",
+                header.display()
+            ),
         )
         .unwrap();
         command.args(["-x", language, standard, "-O1", "-c", "-o", "/dev/null"]).args(crate::FLAGS);
@@ -146,6 +150,43 @@ fn what_c_cannot_say_is_refused() {
         ("#[service]\ntrait A {\n    fn a(x: &str, x_count: u64);\n}", "are both `x_count` in C"),
         ("#[service]\ntrait Hostcall {\n    fn a();\n}", "cannot be called `Hostcall`"),
         ("#[service]\ntrait A {\n    fn a(x: E);\n}\nenum E {}", "has no value to send"),
+        (
+            "#[service]\ntrait A {\n    fn a();\n    fn a();\n}",
+            "2: two methods of `A` are called `a`: rename one",
+        ),
+        (
+            "#[service]\ntrait A {\n    fn a();\n}\n#[service(number = 300)]\ntrait A {\n    fn a();\n}",
+            "6: two services are called `A`: rename one",
+        ),
+        ("#[service]\ntrait A {}", "2: the service `A` has no method: write one"),
+        (
+            "#[service]\ntrait A {\n    fn a(x: &mut [u8], y: &mut [u8]);\n}",
+            "3: the bytes that a method gives back",
+        ),
+        ("#[service]\ntrait A {\n    fn a(x: &mut [u8], y: u8);\n}", "are its last argument, and only one"),
+        ("#[service(number = 32768)]\ntrait A {\n    fn a();\n}", "2: a service's number, and those of its"),
+        ("#[service(number = 32767)]\ntrait A {\n    fn a();\n    fn b();\n}", "are 256 to 32767"),
+        (
+            "#[service(number = 256)]\ntrait A {\n    fn a();\n    fn b();\n}\n#[service(number = 257)]\ntrait B {\n    fn a();\n}",
+            "7: methods of `B` have numbers that methods of `A` have, which are 256 to 257",
+        ),
+        (
+            "#[service]\ntrait A {\n    fn a();\n    fn b(_Bool: u8);\n}",
+            "4: `_Bool` of `b` begins as names of C",
+        ),
+        ("#[service]\ntrait A {\n    fn a(__x: u8);\n}", "3: `__x` of `a` begins as names of C"),
+        (
+            "#[service]\ntrait A {\n    fn a(x: B);\n}\nstruct B { _Atomic: u8 }",
+            "`_Atomic` of B begins as names",
+        ),
+        (
+            "#[service]\ntrait A {\n    fn a(hostcall_copy: &str);\n}",
+            "`hostcall_copy` of `a` begins as names",
+        ),
+        ("#[service]\ntrait A {\n    fn a(errno: u8, errno_: u8);\n}", "are both `errno_` in C"),
+        ("#[service]\ntrait __A {\n    fn a();\n}", "2: a service cannot be called `__A` in C"),
+        ("#[service]\ntrait Int8 {\n    fn a();\n    fn max();\n}", "4: method Int8::max is `INT8_MAX` in C"),
+        ("#[service]\ntrait Int8 {\n    fn t();\n}", "3: method Int8::t is `int8_t` in C"),
     ] {
         std::fs::write(&file, text).unwrap();
         let error = hostcall_build::bind_c(&file, None).unwrap_err().to_string();
@@ -192,6 +233,35 @@ fn the_description_of_the_book_is_one() {
     let (_, text) = book.split_once("```toml\n").unwrap();
     let file = described("book.toml", text.split_once("```").unwrap().0);
     assert_eq!(methods(&hostcall_build::bind_c(&file, None).unwrap()).len(), 3);
+}
+
+/// What ends a line of Python's, or a comment of C's, does neither where it stands in words about a service.
+#[test]
+fn words_about_a_service_are_comments_alone() {
+    let ends = "\r \u{b} \u{c} \u{1c} \u{1d} \u{1e} \u{85} \u{2028} \u{2029} \u{202e} \u{2067} \0".split(' ');
+    let about: String = ends.map(|end| format!("a *\\{end}/ b{end}    import os")).collect();
+    let escaped: String = about.chars().map(|letter| format!("\\U{:08X}", u32::from(letter))).collect();
+    let toml =
+        format!("[service.A]\nnumber = 256\nabout = \"{escaped}\"\n[service.A.a]\nabout = \"{escaped}\"");
+    let rust = format!(
+        "#[doc = {about:?}]\n#[service(number = 256)]\ntrait A {{\n    /** Ends with *\\\n/ here. */\n    #[doc = {about:?}]\n    fn \
+         a();\n}}"
+    );
+    for file in [described("about.toml", toml), described("about.rs", rust)] {
+        let header = hostcall_build::bind_c(&file, None).unwrap();
+        let module = hostcall_build::bind_python(&file, None).unwrap();
+        for text in [&header, &module] {
+            let ends = |letter: char| {
+                letter != '\n' && (letter.is_control() || "\u{2028}\u{2029}\u{202e}\u{2067}".contains(letter))
+            };
+            assert!(!text.contains(ends), "{text:?}");
+        }
+        assert!(!header.contains("*\\\n/"), "{header}");
+        let opened = header.matches("/*").count();
+        assert_eq!(header.matches("*/").count(), opened, "{header}");
+        let is_told = |line: &str| line.contains("import os") && !line.trim_start().starts_with('#');
+        assert!(!module.lines().any(is_told), "{module}");
+    }
 }
 
 /// Shapes that the other test has not: docs of several lines, names that are words of Rust, structs in structs.
@@ -279,7 +349,30 @@ fn what_a_description_cannot_say_is_refused() {
         ("".into(), "1: no service is in the file: write a trait with #[service], or [service.NAME]"),
         ("[service.A]\n[service.A.a]\n".into(), "1: the service `A` has no number: write `number = 256`"),
         ("[service.A]\nnumber = 'x'\n".into(), "2: a service's number is one from 256 to 32767"),
-        ("[service.A]\nnumber = 12\n[service.A.a]".into(), "256 to 32767"),
+        ("[service.A]\nnumber = 12\n[service.A.a]".into(), "2: a service's number is one from 256 to 32767"),
+        (
+            "[service.A]\nnumber = 32768\n[service.A.a]".into(),
+            "2: a service's number is one from 256 to 32767",
+        ),
+        (
+            "[service.A]\nnumber = 32767\na = {}\nb = {}".into(),
+            "1: a service's number, and those of its methods",
+        ),
+        (with(""), "1: the service `A` has no method: write one"),
+        (with("a = {}\nb = {}\n[service.B]\nnumber = 257\na = {}"), "5: methods of `B` have numbers"),
+        (
+            with("[service.A.a]\narguments.x = 'bytes out'\narguments.y = 'bytes out'"),
+            "5: the bytes that a method",
+        ),
+        (with("[service.A.a]\narguments.x = 'bytes out'\narguments.y = 'u8'"), "5: the bytes that a method"),
+        (with("[service.A.a]\narguments.x = '&Caller'"), "4: `&Caller` is no type: no type begins with `&`"),
+        (with("[service.A.a]\narguments.x = '/**/ &mut [u8]'"), "no type begins with `&`"),
+        (with("a = {}\n[struct.u8]\nb = 'u64'"), "4: `u8` is a type of its own"),
+        (with("a = {}\n[enum.Option]\nB = []"), "4: `Option` is a type of its own"),
+        (with("a = {}\n[enum.B]\nB = []\n[struct.B]\nb = 'u8'"), "6: a struct and an enum are both `B`"),
+        (with(&format!("[service.A.a]\nresult = '{}u8'", "&".repeat(250))), "4: `&&&"),
+        (with(&format!("[service.A.a]\nresult = '[u8; {}1]'", "-".repeat(240))), "it has too much within"),
+        (with("a = {}\nb = { arguments = { _Generic = 'u8' } }"), "4: `_Generic` of `b` begins"),
         ("[service.A]\nnumber = 99999".into(), "2: a service's number is one from 256 to 32767"),
         (with("[service.A.a]\n\n[service.A.a]\n"), "5: duplicate key: rename one of the two"),
         (with("a = 1"), "3: this is a table"),
@@ -317,6 +410,12 @@ fn what_a_description_cannot_say_is_refused() {
             .unwrap()
             .contains("uint8_t union_,")
     );
+    let headers = "uint64_t = 'u8', errno = 'u8', NULL = 'u8', INT8_MAX = 'u8', int_fast8_t = 'u8', words_ = 'u8', delta_t = 'u8', N = 'u8'";
+    let headers = with(&format!("[service.A.a]\narguments = {{ {headers} }}"));
+    let renamed = "uint8_t uint64_t_, uint8_t errno_, uint8_t NULL_, uint8_t INT8_MAX_, uint8_t int_fast8_t_, uint8_t words__, uint8_t \
+                   delta_t, uint8_t N,";
+    let header = hostcall_build::bind_c(&described("headers.toml", headers), None).unwrap();
+    assert!(header.contains(renamed), "{header}");
 }
 
 /// Its methods, which test_services.py has too.
@@ -338,8 +437,15 @@ fn hosts_in_python_get_a_module() {
     let module = hostcall_build::bind_python(&file, None).unwrap();
     assert_eq!(module, include_str!("../../../python/tests/catalog.py"));
     for (text, why) in [
-        ("[service.A]\nnumber = 256\n[service.A.from]", "a method cannot be called `from` in Python"),
-        ("[service.None]\nnumber = 256\n[service.None.a]", "a service cannot be called `None` in Python"),
+        ("[service.A]\nnumber = 256\n[service.A.from]", "3: a method cannot be called `from` in Python"),
+        ("[service.None]\nnumber = 256\n[service.None.a]", "1: a service cannot be called `None` in Python"),
+        ("[service.A]\nnumber = 256\na = {}\ntuple = {}", "4: a method cannot be called `tuple` in Python"),
+        ("[service.int]\nnumber = 256\na = {}", "1: a service cannot be called `int` in Python"),
+        (
+            "[service.A]\nnumber = 256\na = { arguments = { from = 'u8', from_ = 'u8' } }",
+            "3: two arguments of A::a are both `from_` in Python: rename one",
+        ),
+        ("[service.A]\nnumber = 256\n", "1: the service `A` has no method: write one"),
     ] {
         let error = hostcall_build::bind_python(&described("refused-python.toml", text), None).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");

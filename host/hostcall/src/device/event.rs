@@ -85,7 +85,7 @@ impl Event {
         self.check_real()?;
         match self.queue.wait_for(self.position, "an event's `wait_for`", limit)? {
             true => self.queue.check_kept(self.position),
-            false => Err(self.queue.device.timed_out("the work before the event", limit)),
+            false => Err(self.queue.timed_out("the work before the event", self.position, limit)),
         }
     }
 

@@ -103,7 +103,7 @@ impl Fence {
         let (begin, [mut pause, longest]) = (Instant::now(), PAUSES);
         while !self.is_done()? {
             if begin.elapsed() >= limit {
-                return Err(open(&self.device)?.timed_out("the work before the fence", limit));
+                return Err(open(&self.device)?.timed_out("the work before the fence", limit, || None));
             }
             thread::sleep(pause);
             pause = longest.min(2 * pause);

@@ -255,8 +255,14 @@ impl Inner {
 
     /// Returns the error of a wait for what has not ended within a limit: with the call that has waited
     /// longest, which may be what the rest waits for. Where none has waited for half of the limit, a wave that
-    /// waits for a page comes first: how long that one has is not known, and asking reads memory of the device.
-    pub fn timed_out(&self, what: &'static str, limit: Duration) -> Error {
+    /// waits for a page comes first: how long that one has is not known, and asking reads memory of the device. `running` finds the
+    /// launch that keeps what is waited for from ending, if it is known.
+    pub fn timed_out(
+        &self,
+        what: &'static str,
+        limit: Duration,
+        running: impl FnOnce() -> Option<LaunchRecord>,
+    ) -> Error {
         let call = self.calls().into_iter().max_by_key(|call| call.waited);
         let is_long = call.as_ref().is_some_and(|call| call.waited >= limit / 2);
         let of_channels = match !is_long && limit >= LEAST_TO_ASK_CHANNELS {
@@ -265,21 +271,16 @@ impl Inner {
         };
         let longest = of_channels.or(call);
         let is_told = longest.is_none() && limit >= LEAST_TO_ASK_CHANNELS;
-        let crowded = is_told.then(|| self.crowded()).flatten().map(Box::new);
+        let crowded = is_told.then(running).flatten().and_then(|launch| self.crowded(launch)).map(Box::new);
         Error::TimedOut { what, limit, longest: longest.map(Box::new), crowded }
     }
 
-    /// Returns a launch that has more workgroups than the device can run at once, if there is one.
-    fn crowded(&self) -> Option<CrowdedGrid> {
+    /// Returns a launch that has more workgroups than the device can run at once, if it has.
+    fn crowded(&self, launch: LaunchRecord) -> Option<CrowdedGrid> {
         let properties = self.core.backend.properties();
-        let at_once = |launch: &LaunchRecord| {
-            let waves = launch.lanes.div_ceil(u64::from(properties.wave_size)).max(1);
-            u64::from(properties.resident_waves) / waves
-        };
-        let crowded = |launch: LaunchRecord| {
-            let (workgroups, at_once) = (product(launch.workgroups), at_once(&launch));
-            (workgroups > at_once).then_some(CrowdedGrid { kernel: launch.kernel, workgroups, at_once })
-        };
-        self.server.running().into_iter().find_map(crowded)
+        let waves = launch.lanes.div_ceil(u64::from(properties.wave_size)).max(1);
+        let (workgroups, at_once) =
+            (product(launch.workgroups), u64::from(properties.resident_waves) / waves);
+        (workgroups > at_once).then_some(CrowdedGrid { kernel: launch.kernel, workgroups, at_once })
     }
 }

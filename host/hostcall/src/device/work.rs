@@ -174,7 +174,7 @@ impl Stream {
     /// As for [`Stream::synchronize`], and [`Error::TimedOut`].
     pub fn synchronize_for(&self, limit: Duration) -> Result<(), Error> {
         self.refuse_wait("synchronize_for")?;
-        let timed_out = || self.queue.device.timed_out("the stream's work", limit);
+        let timed_out = || self.queue.timed_out("the stream's work", u64::MAX, limit);
         let deadline = Instant::now().checked_add(limit);
         self.queue.synchronize(deadline).map_err(|error| error.unwrap_or_else(timed_out))
     }

@@ -280,15 +280,9 @@ impl Server {
         self.end_all(id.into()).first().map(|(_, why)| *why)
     }
 
-    /// Returns what the launches are that have begun and not ended. Contexts are among them, with no workgroup.
-    pub fn running(&self) -> Vec<LaunchRecord> {
-        let launches = &self.shared.launches;
-        launches.ids().into_iter().filter_map(|id| launches.record(id)).collect()
-    }
-
     /// Takes what was counted of a launch's calls and posts that reached no service, since it began or this was asked last. What
-    /// launches with a context have called is counted for the context. Of
-    /// calls all is there whose lanes have their answers, of posts what was taken.
+    /// launches with a context have called is counted for the context. Of calls all is there whose lanes have their answers, of posts
+    /// what was taken.
     pub fn take_unserved(&self, launch: LaunchId) -> Vec<Unserved> {
         self.shared.unserved.take(launch)
     }

@@ -1,14 +1,14 @@
 //! The header.
 
-use super::types::{Field, Kind, Method, Service, Type, Variant};
+use super::types::{Field, Kind, Method, Service, Type, Variant, Wrong};
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::service::number;
 use hostcall_abi::word::{MAX_POST_WORDS, check_of};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// Returns the header of services that a file of this name has, or why C cannot say it.
-pub(super) fn header(mut services: Vec<Service>, file: &str) -> Result<String, String> {
+pub(super) fn header(mut services: Vec<Service>, file: &str) -> Result<String, Wrong> {
     let stem = file
         .split('.')
         .next()
@@ -24,13 +24,17 @@ pub(super) fn header(mut services: Vec<Service>, file: &str) -> Result<String, S
         format!("/* Made by `hostcall bind` of {file}: make it anew where the service changes. */\n");
     let _ = write!(out, "#ifndef {guard}\n#define {guard}\n#include \"hostcall_device.h\"\n");
     for service in &mut services {
-        service.methods.iter_mut().for_each(make_safe);
+        for method in &mut service.methods {
+            make_safe(method).map_err(|message| method.wrong(message))?;
+        }
         let mut prefix = snake(&service.name);
         if service.number < number::USER {
             prefix.insert_str(0, "hostcall_");
         }
-        if prefix == "hostcall" {
-            return Err("a service cannot be called `Hostcall` in C: rename it".into());
+        if prefix == "hostcall" || prefix.starts_with('_') {
+            return Err(
+                service.wrong(format!("a service cannot be called `{}` in C: rename it", service.name))
+            );
         }
         Writer { out: &mut out, names: &mut names, prefix, known: Vec::new() }.service(service)?;
     }
@@ -63,17 +67,56 @@ const TAKEN: &str = " NULL alignas alignof and and_eq asm auto bitand bitor bool
     signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename \
     typeof union unix unsigned using virtual void volatile wchar_t while xor xor_eq ";
 
+/// Names that headers of C have, besides those of numbers.
+const OF_HEADERS: &str = " errno stderr stdin stdout max_align_t nullptr_t ptrdiff_t size_t ssize_t ";
+
+/// What has limits besides `uint64_t` and the like, as if all of them were named so.
+const LIMITS: [&str; 7] = ["char_t", "int_t", "long_t", "ptrdiff_t", "short_t", "size_t", "uint_t"];
+
+/// Names that hostcall's header has in functions.
+const OWN: &str = " context result timeout_us call_ results_ status_ words_ ";
+
+/// Whether it is a type such as `uint64_t`.
+fn is_number(name: &str) -> bool {
+    let number = name.strip_suffix("_t").map(|name| name.strip_prefix('u').unwrap_or(name));
+    number.and_then(|name| name.strip_prefix("int")).is_some_and(|size| {
+        let bits = ["_least", "_fast"].iter().find_map(|kind| size.strip_prefix(kind)).unwrap_or(size);
+        ["8", "16", "32", "64", "ptr", "max"].contains(&bits)
+    })
+}
+
+/// Whether a header of C's may have it: a type of numbers, or a macro, which has no small letters.
+fn is_of_headers(name: &str) -> bool {
+    let is_macro = name.len() > 1
+        && name.starts_with(|letter: char| letter.is_ascii_uppercase())
+        && !name.contains(char::is_lowercase);
+    is_number(name) || is_macro || OF_HEADERS.contains(&format!(" {name} "))
+}
+
 /// A name that C or C++ has taken gets a line after it.
 fn safe(name: &str) -> String {
-    if TAKEN.contains(&format!(" {name} ")) { format!("{name}_") } else { name.to_owned() }
+    let is_taken = TAKEN.contains(&format!(" {name} ")) || is_of_headers(name);
+    if is_taken { format!("{name}_") } else { name.to_owned() }
+}
+
+/// Refuses names that are the compilers' own. Macros have such names, also those of later versions.
+fn check_name(name: &str, of: &str) -> Result<(), String> {
+    let second = name.strip_prefix('_').and_then(|name| name.chars().next());
+    if second.is_some_and(|letter| letter == '_' || letter.is_uppercase()) || name.starts_with("hostcall_") {
+        return Err(format!(
+            "`{name}` of {of} begins as names of C or of hostcall do (`__`, `_A` or `hostcall_`): rename it"
+        ));
+    }
+    Ok(())
 }
 
 /// Gives parameters names that C, C++ and the function itself have not taken.
-fn make_safe(method: &mut Method) {
+fn make_safe(method: &mut Method) -> Result<(), String> {
     for name in method.parameters.iter_mut().map(|(name, _)| name).chain(&mut method.output) {
-        let is_own = ["context", "result", "timeout_us"].contains(&&**name);
-        *name = if is_own { format!("{name}_") } else { safe(name) };
+        check_name(name, &format!("`{}`", method.name))?;
+        *name = if OWN.contains(&format!(" {name} ")) { format!("{name}_") } else { safe(name) };
     }
+    Ok(())
 }
 
 /// What C has for the address of a value, which may be what a pointer points to.
@@ -111,6 +154,13 @@ impl Writer<'_> {
 
     /// Notes that a name is that of something.
     fn claim(&mut self, name: &str, what: &str) -> Result<(), String> {
+        // Of what C's headers have, a service's and a method's name with a line between them can be `int8_t` or `INT8_MAX`.
+        let of_numbers = name.to_lowercase();
+        let of_numbers = of_numbers.strip_suffix("_max").or_else(|| of_numbers.strip_suffix("_min"));
+        let of_numbers = of_numbers.map_or_else(|| name.to_owned(), |number| format!("{number}_t"));
+        if !name.contains(' ') && (is_number(&of_numbers) || LIMITS.contains(&&*of_numbers)) {
+            return Err(format!("{what} is `{name}` in C, which has that: rename one"));
+        }
         match self.names.insert(name.to_owned(), what.to_owned()) {
             Some(other) if other != what => {
                 Err(format!("{other} and {what} are both `{name}` in C: rename one"))
@@ -119,7 +169,7 @@ impl Writer<'_> {
         }
     }
 
-    fn service(&mut self, service: &Service) -> Result<(), String> {
+    fn service(&mut self, service: &Service) -> Result<(), Wrong> {
         self.line("");
         self.comment(&service.docs, &format!("The service {}.", service.name));
         let mut table = String::new();
@@ -128,8 +178,9 @@ impl Writer<'_> {
             let check = check_of(method.schema(&service.name));
             let function = format!("{}_{}", self.prefix, snake(&method.name));
             let (name, what) = (function.to_uppercase(), format!("method {}::{}", service.name, method.name));
-            self.claim(&name, &what)?;
-            self.claim(&function, &what)?;
+            self.claim(&name, &what)
+                .and_then(|()| self.claim(&function, &what))
+                .map_err(|message| method.wrong(message))?;
             self.line(&format!("#define {name} HOSTCALL_METHOD({number}, {check:#x})"));
             let _ = write!(
                 table,
@@ -142,23 +193,29 @@ impl Writer<'_> {
         // Hosts serve no service of hostcall's own.
         if service.number >= number::USER {
             let name = format!("{}_METHODS", self.prefix.to_uppercase());
-            self.claim(&name, &format!("the methods of {}", service.name))?;
+            self.claim(&name, &format!("the methods of {}", service.name))
+                .map_err(|message| service.wrong(message))?;
             self.line("/* For a host in C: between the braces of an array of `hostcall_method`. */");
             self.line(&format!("#define {name} {table}"));
         }
         for method in &service.methods {
-            for (_, kind) in &method.parameters {
-                if let Kind::Value(of) = kind {
-                    self.define(of)?;
-                }
+            self.method(service, method).map_err(|message| method.wrong(message))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a method's functions, with the types that they take.
+    fn method(&mut self, service: &Service, method: &Method) -> Result<(), String> {
+        for (_, kind) in &method.parameters {
+            if let Kind::Value(of) = kind {
+                self.define(of)?;
             }
-            self.define(&method.result)?;
-            self.call(service, method)?;
-            let is_posted =
-                method.result == Type::Unit && method.output.is_none() && method.bytes().is_empty();
-            if is_posted && method.argument_words() <= MAX_POST_WORDS {
-                self.post(service, method)?;
-            }
+        }
+        self.define(&method.result)?;
+        self.call(service, method)?;
+        let is_posted = method.result == Type::Unit && method.output.is_none() && method.bytes().is_empty();
+        if is_posted && method.argument_words() <= MAX_POST_WORDS {
+            self.post(service, method)?;
         }
         Ok(())
     }
@@ -235,9 +292,13 @@ impl Writer<'_> {
         for kind in ["put", "get"] {
             self.claim(&format!("{}_{kind}_{}_", self.prefix, self.name(of)), &what)?;
         }
+        if let Type::Struct(_, fields) = of {
+            fields.iter().try_for_each(|field| check_name(&field.name, &what))?;
+        }
         let members = self.members(of);
-        for (at, member) in members.iter().enumerate() {
-            if members[..at].iter().any(|other| other.name == member.name) {
+        let mut names = HashSet::new();
+        for member in &members {
+            if !names.insert(&*member.name) {
                 return Err(format!("two parts of {what} are both `{}` in C: rename one", member.name));
             }
             self.define(&member.of)?;

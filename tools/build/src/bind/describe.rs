@@ -2,6 +2,9 @@
 //!
 //! A description becomes the Rust that says the same. So both have one reader, and one schema hash.
 
+use super::types::{SCALARS, Wrong};
+use hostcall_abi::service::number;
+use std::collections::HashSet;
 use std::fmt::Display;
 use syn::Ident;
 use syn::ext::IdentExt;
@@ -9,14 +12,11 @@ use syn::parse::Parser;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// Longest type, in bytes. It bounds how deep types of types go, and so the stack of who reads them.
+/// Longest type, in bytes.
 const MOST_TYPE_BYTES: usize = 256;
 
-/// What is wrong, and in which line of the description.
-pub(super) struct Wrong {
-    pub line: usize,
-    pub message: String,
-}
+/// Most signs of a type that can begin something within it. They bound how deep it goes, and so the stack of who reads it.
+const MOST_SIGNS: usize = 32;
 
 type Result<T> = std::result::Result<T, Wrong>;
 type Name<'a> = Spanned<DeString<'a>>;
@@ -39,7 +39,8 @@ impl Described {
 /// Reads a description.
 pub(super) fn read(text: &str) -> Result<Described> {
     let ends = text.match_indices('\n').map(|(at, _)| at).collect();
-    let mut reader = Reader { ends, made: Described { rust: String::new(), lines: Vec::new() } };
+    let mut reader =
+        Reader { ends, types: HashSet::new(), made: Described { rust: String::new(), lines: Vec::new() } };
     let parsed = DeTable::parse(text).map_err(|error| {
         let what_to_do = if error.message() == "duplicate key" { ": rename one of the two" } else { "" };
         reader.wrong(error.span().map_or(0, |span| span.start), format!("{}{what_to_do}", error.message()))
@@ -74,6 +75,8 @@ fn in_order<'t, 'a>(table: &'t DeTable<'a>) -> Vec<(&'t Name<'a>, &'t Value<'a>)
 struct Reader {
     /// Where lines of the description end.
     ends: Vec<usize>,
+    /// Names of the structs and enums so far.
+    types: HashSet<String>,
     made: Described,
 }
 
@@ -118,6 +121,21 @@ impl Reader {
         Err(self.wrong(name.span().start, format!("`{text}` is no name: take letters, digits and `_`")))
     }
 
+    /// Returns the name of a struct or an enum as Rust writes it: none that Rust has for a type, or the file for another one.
+    fn type_name(&mut self, name: &Name<'_>) -> Result<String> {
+        let text = &**name.get_ref();
+        let is_scalar = SCALARS.iter().any(|scalar| scalar.rust == text);
+        if is_scalar || ["Option", "Result", "Caller", "str", "u128", "i128"].contains(&text) {
+            let message = format!("`{text}` is a type of its own: give this one another name");
+            return Err(self.wrong(name.span().start, message));
+        }
+        if !self.types.insert(text.to_owned()) {
+            let message = format!("a struct and an enum are both `{text}`: rename one of the two");
+            return Err(self.wrong(name.span().start, message));
+        }
+        self.name(name)
+    }
+
     /// Returns a type as Rust writes it.
     fn of(&self, value: &Value<'_>) -> Result<String> {
         let text = self.text(value)?;
@@ -130,10 +148,19 @@ impl Reader {
         if text.len() > MOST_TYPE_BYTES {
             return Err(wrong("a type has up to 256 bytes"));
         }
+        // All but what ends something, or stands between two.
+        let begins = |letter: &char| letter.is_ascii_punctuation() && !"_,;:)]}>".contains(*letter);
+        if text.chars().filter(begins).count() > MOST_SIGNS {
+            return Err(wrong("it has too much within: take a struct for some of it"));
+        }
         let known = "take u8 to u64, i8 to i64, f32, f64, bool, char, Option<u64>, [u64; 4], (u64, f32), or a struct or enum of \
                      the file";
         let tokens: proc_macro2::TokenStream = text.parse().map_err(|_| wrong(known))?;
-        syn::parse2::<syn::Type>(tokens.clone()).map_err(|_| wrong(known))?;
+        if let syn::Type::Reference(_) = syn::parse2(tokens.clone()).map_err(|_| wrong(known))? {
+            return Err(wrong(
+                "no type begins with `&`: take \"str\", \"bytes\" or \"bytes out\" for arguments",
+            ));
+        }
         // Without comments, and in one line.
         Ok(tokens.to_string())
     }
@@ -147,7 +174,7 @@ impl Reader {
 
     fn service(&mut self, name: &Name<'_>, service: &DeTable<'_>) -> Result<()> {
         let at = name.span().start;
-        let Some(number) = service.get("number") else {
+        let Some(chosen) = service.get("number") else {
             let message = format!(
                 "the service `{}` has no number: write `number = 256`, say, from 256 to 32767; its methods have it and those \
                  that follow",
@@ -155,15 +182,15 @@ impl Reader {
             );
             return Err(self.wrong(at, message));
         };
-        let parsed = number.get_ref().as_integer();
+        let parsed = chosen.get_ref().as_integer();
         let parsed = parsed.and_then(|number| u16::from_str_radix(number.as_str(), number.radix()).ok());
-        let Some(first) = parsed else {
-            return Err(self.wrong(number.span().start, "a service's number is one from 256 to 32767"));
+        let Some(first) = parsed.filter(|first| (number::USER..number::DERIVED).contains(first)) else {
+            return Err(self.wrong(chosen.span().start, "a service's number is one from 256 to 32767"));
         };
         if let Some(about) = service.get("about") {
             self.about(about)?;
         }
-        self.add(number.span().start, format_args!("#[service(number = {first})]"));
+        self.add(chosen.span().start, format_args!("#[service(number = {first})]"));
         let name = self.name(name)?;
         self.add(at, format_args!("trait {name} {{"));
         for (name, method) in in_order(service) {
@@ -214,7 +241,7 @@ impl Reader {
     /// A struct, and its fields.
     fn record(&mut self, name: &Name<'_>, fields: &DeTable<'_>) -> Result<()> {
         let at = name.span().start;
-        let name = self.name(name)?;
+        let name = self.type_name(name)?;
         self.add(at, format_args!("struct {name} {{"));
         self.fields(fields)?;
         self.add(at, "}");
@@ -232,7 +259,7 @@ impl Reader {
     /// An enum, and its variants: an array of types, or a table of fields.
     fn choice(&mut self, name: &Name<'_>, variants: &DeTable<'_>) -> Result<()> {
         let at = name.span().start;
-        let name = self.name(name)?;
+        let name = self.type_name(name)?;
         self.add(at, format_args!("enum {name} {{"));
         for (name, value) in in_order(variants) {
             let (at, name) = (name.span().start, self.name(name)?);

@@ -62,7 +62,7 @@ pub fn bind_python(file: &Path, service: Option<&str>) -> Result<String, BindErr
 fn bind(
     file: &Path,
     service: Option<&str>,
-    write: impl FnOnce(Vec<types::Service>, &str) -> Result<String, String>,
+    write: impl FnOnce(Vec<types::Service>, &str) -> Result<String, types::Wrong>,
 ) -> Result<String, BindError> {
     let refused = |line, message| BindError::Refused { file: file.to_owned(), line, message };
     let text = read(file)?;
@@ -77,13 +77,12 @@ fn bind(
     };
     let rust = described.as_ref().map_or(text, |described| &described.rust);
     let services = syn::parse_file(rust).and_then(|parsed| parse::services(&parsed, service));
-    let services = services.map_err(|error| {
-        let line = error.span().start().line;
-        let line = described.as_ref().map_or(line, |described| described.line(line));
-        refused(line, error.to_string())
-    })?;
-    let of = file.file_name().unwrap_or_default().to_string_lossy();
-    write(services, &of).map_err(|message| refused(1, message))
+    // A line of the Rust, which may have been made of a description.
+    let wrong =
+        |line, message| refused(described.as_ref().map_or(line, |described| described.line(line)), message);
+    let services = services.map_err(|error| wrong(error.span().start().line, error.to_string()))?;
+    let of = parse::plain(&file.file_name().unwrap_or_default().to_string_lossy());
+    write(services, &of).map_err(|error| wrong(error.line, error.message))
 }
 
 /// Reads a file that may be another one than was meant.

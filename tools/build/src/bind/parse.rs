@@ -5,6 +5,7 @@ use hostcall_abi::schema;
 use hostcall_abi::service::{derived_number, number};
 use hostcall_abi::word::MAX_TYPED_WORDS;
 use std::cell::Cell;
+use std::collections::HashSet;
 use syn::ext::IdentExt;
 use syn::{
     Attribute, BinOp, Error, Expr, ExprLit, Fields, File, FnArg, GenericArgument, Item, ItemTrait, Lit, Meta,
@@ -13,12 +14,27 @@ use syn::{
 
 /// Returns the services of a file, or the one of this name.
 pub(super) fn services(file: &File, wanted: Option<&str>) -> Result<Vec<Service>> {
-    let mut services = Vec::new();
+    let mut services: Vec<Service> = Vec::new();
     for item in &file.items {
         let Item::Trait(item) = item else { continue };
         let Some(attribute) = item.attrs.iter().find(|attribute| is(attribute, "service")) else { continue };
         if wanted.is_none_or(|name| item.ident == name) {
-            services.push(service(file, item, attribute)?);
+            let service = service(file, item, attribute)?;
+            if services.iter().any(|other| other.name == service.name) {
+                let message = format!("two services are called `{}`: rename one", service.name);
+                return Err(Error::new_spanned(&item.ident, message));
+            }
+            if let Some(other) = services.iter().find(|other| has_number_of(&service, other)) {
+                let message = format!(
+                    "methods of `{}` have numbers that methods of `{}` have, which are {} to {}: take others",
+                    service.name,
+                    other.name,
+                    other.number,
+                    other.last_number()
+                );
+                return Err(Error::new_spanned(&item.ident, message));
+            }
+            services.push(service);
         }
     }
     if services.is_empty() {
@@ -31,6 +47,11 @@ pub(super) fn services(file: &File, wanted: Option<&str>) -> Result<Vec<Service>
     Ok(services)
 }
 
+/// Whether a number is that of methods of both: a host that serves both would take one's calls for the other's.
+fn has_number_of(one: &Service, other: &Service) -> bool {
+    one.number <= other.last_number() && other.number <= one.last_number()
+}
+
 /// Whether the last part of an attribute's path is this.
 fn is(attribute: &Attribute, name: &str) -> bool {
     attribute.path().segments.last().is_some_and(|last| last.ident == name)
@@ -39,12 +60,21 @@ fn is(attribute: &Attribute, name: &str) -> bool {
 fn docs(attributes: &[Attribute]) -> Vec<String> {
     let texts = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value().trim().to_owned()),
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
             _ => None,
         },
         _ => None,
     });
-    texts.collect()
+    texts.flat_map(|text| text.trim().lines().map(plain).collect::<Vec<_>>()).collect()
+}
+
+/// A line without what ends one, or a comment, where another language reads it: Python goes on after a lone carriage return.
+pub(super) fn plain(line: &str) -> String {
+    // Also what has a line look otherwise than it is, by its direction.
+    let is_control = |letter: char| {
+        letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    line.replace(is_control, " ").trim_end().to_owned()
 }
 
 /// Most methods of a service.
@@ -70,7 +100,7 @@ fn service(file: &File, item: &ItemTrait, attribute: &Attribute) -> Result<Servi
     let scope = Scope { file, depth: 0, named: &named };
     let name = item.ident.unraw().to_string();
     let mut number = derived_number(schema::of(&name));
-    let mut is_own = false;
+    let (mut is_own, mut is_chosen) = (false, false);
     if let Meta::List(_) = &attribute.meta {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("internal") {
@@ -82,6 +112,7 @@ fn service(file: &File, item: &ItemTrait, attribute: &Attribute) -> Result<Servi
             }
             let expression = meta.value()?.parse::<Expr>()?;
             is_own = own_number(&expression).is_some();
+            is_chosen = !is_own;
             number = match (own_number(&expression), &expression) {
                 (Some(number), _) => number,
                 (None, Expr::Lit(ExprLit { lit: Lit::Int(literal), .. })) => literal.base10_parse()?,
@@ -96,17 +127,28 @@ fn service(file: &File, item: &ItemTrait, attribute: &Attribute) -> Result<Servi
         })?;
     }
     let methods = item.items.iter().map(|item| method(scope, item)).collect::<Result<Vec<_>>>()?;
+    if methods.is_empty() {
+        return Err(Error::new_spanned(
+            &item.ident,
+            format!("the service `{name}` has no method: write one"),
+        ));
+    }
+    let mut names = HashSet::new();
+    if let Some(method) = methods.iter().find(|method| !names.insert(&*method.name)) {
+        let message = format!("two methods of `{name}` are called `{}`: rename one", method.name);
+        return Err(Error::new_spanned(&item.ident, message));
+    }
     if methods.len() > MOST_METHODS {
         return Err(Error::new_spanned(&item.ident, "a service has 16 methods at most"));
     }
     let numbers = number::USER..=number::DERIVED - methods.len() as u16;
-    if !is_own && number < number::DERIVED && !numbers.contains(&number) || number > LAST {
+    if is_chosen && !numbers.contains(&number) || number > LAST {
         return Err(Error::new_spanned(
             &item.ident,
             "a service's number, and those of its methods, are 256 to 32767",
         ));
     }
-    Ok(Service { name, docs: docs(&item.attrs), number, methods })
+    Ok(Service { name, line: item.ident.span().start().line, docs: docs(&item.attrs), number, methods })
 }
 
 /// The number of a service that comes with hostcall, whose trait names a constant of [`number`].
@@ -135,6 +177,13 @@ fn method(scope: Scope<'_>, item: &TraitItem) -> Result<Method> {
     };
     let (mut parameters, mut output) = (Vec::new(), None);
     for input in &function.sig.inputs {
+        // As the macro has it.
+        if output.is_some() {
+            return Err(Error::new_spanned(
+                input,
+                "the bytes that a method gives back (`&mut [u8]`, or \"bytes out\") are its last argument, and only one",
+            ));
+        }
         let FnArg::Typed(typed) = input else {
             return Err(Error::new_spanned(input, "a service's method has no `self`"));
         };
@@ -164,6 +213,7 @@ fn method(scope: Scope<'_>, item: &TraitItem) -> Result<Method> {
     let is_unsafe = matches!(function.sig.safety, Safety::Unsafe(_));
     let method = Method {
         name: function.sig.ident.unraw().to_string(),
+        line: function.sig.ident.span().start().line,
         docs: docs(&function.attrs),
         parameters,
         output,

@@ -129,8 +129,16 @@ pub(super) enum Kind {
     },
 }
 
+/// What is wrong, and in which line of what is read.
+pub(super) struct Wrong {
+    pub line: usize,
+    pub message: String,
+}
+
 pub(super) struct Method {
     pub name: String,
+    /// Where it is in the Rust that was read, from 1.
+    pub line: usize,
     pub docs: Vec<String>,
     pub parameters: Vec<(String, Kind)>,
     /// The last parameter `&mut [u8]`.
@@ -141,12 +149,31 @@ pub(super) struct Method {
 
 pub(super) struct Service {
     pub name: String,
+    /// Where it is in the Rust that was read, from 1.
+    pub line: usize,
     pub docs: Vec<String>,
     pub number: u16,
     pub methods: Vec<Method>,
 }
 
+impl Service {
+    /// Its last method's number.
+    pub fn last_number(&self) -> u16 {
+        self.number + (self.methods.len() as u16).saturating_sub(1)
+    }
+
+    /// Something that another language cannot say of it.
+    pub fn wrong(&self, message: String) -> Wrong {
+        Wrong { line: self.line, message }
+    }
+}
+
 impl Method {
+    /// Something that another language cannot say of it.
+    pub fn wrong(&self, message: String) -> Wrong {
+        Wrong { line: self.line, message }
+    }
+
     /// Words of its arguments: of bytes their number.
     pub fn argument_words(&self) -> usize {
         let words = self.parameters.iter().map(|(_, kind)| match kind {

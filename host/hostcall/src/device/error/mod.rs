@@ -190,8 +190,8 @@ pub enum Error {
         /// what was waited for, or of what keeps that from ending. Where no call waits, and the limit was at
         /// least 100 ms, a wave that waits for a free page of a raw channel, if there is one.
         longest: Option<Box<Waiting>>,
-        /// Where there is no such wait either: a launch of the device that has more workgroups than run at once. Those that
-        /// have begun may wait for those that have not.
+        /// Where there is no such wait either: the launch that the stream which was waited for is at, if it has more workgroups than
+        /// run at once. Those that have begun may wait for those that have not.
         crowded: Option<Box<CrowdedGrid>>,
     },
     /// A program that was linked with LLVM's GPU libc cannot be started.
@@ -300,7 +300,7 @@ fn clause(what: Option<&impl fmt::Display>) -> String {
 /// A launch that has more workgroups than its device runs at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "kernel `{kernel}` has {workgroups} workgroups, of which at most {at_once} run at once: if all wait for each other, it \
+    "kernel `{kernel}` has {workgroups} workgroups, of which at most {at_once} run at once: if its workgroups wait for each other, it \
      never ends, and needs a smaller grid"
 )]
 #[non_exhaustive]

@@ -300,7 +300,7 @@ impl Replay {
     /// As for [`Replay::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
         if !self.queue.wait_for(self.state.position, "a replay's `wait_for`", limit)? {
-            return Err(self.queue.device.timed_out("the replay", limit));
+            return Err(self.queue.timed_out("the replay", self.state.position, limit));
         }
         self.outcome()
     }

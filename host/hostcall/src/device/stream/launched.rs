@@ -238,7 +238,7 @@ impl Launch {
     pub fn wait_for(&self, limit: Duration) -> Result<LaunchOutcome, Error> {
         self.check_launched()?;
         if !self.queue.wait_for(self.state.position, "a launch's `wait_for`", limit)? {
-            return Err(self.queue.device.timed_out("the launch", limit));
+            return Err(self.queue.timed_out("the launch", self.state.position, limit));
         }
         self.outcome()
     }

@@ -1,11 +1,15 @@
 //! Waiting for a stream.
 
+use super::operation::Kept;
 use super::queue::StreamQueue;
 use super::settle::Patience;
 use super::stops::Told;
 use crate::device::error::Error;
 use crate::device::reaper::Tended as _;
 use crate::device::waiting::{self, Waits};
+use hostcall_seam::Running;
+use hostcall_server::LaunchRecord;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -67,6 +71,35 @@ impl StreamQueue {
         let deadline = Instant::now().checked_add(limit);
         let _waits = self.may_wait(position, operation, deadline)?;
         Ok(self.wait_limited(position, deadline))
+    }
+
+    /// Returns the error of a wait for a position that has not ended within a limit.
+    pub fn timed_out(&self, what: &'static str, position: u64, limit: Duration) -> Error {
+        self.device.timed_out(what, limit, || self.running(position))
+    }
+
+    /// Returns the launch that the device runs, or is to run next, of the operations up to a position. What is behind it has not
+    /// begun, and so keeps nothing from ending.
+    fn running(&self, position: u64) -> Option<LaunchRecord> {
+        let reached = self.reached();
+        // A driver may be waited for under it.
+        let state = self.state.try_lock()?;
+        let has_ended = |running: &Arc<dyn Running>| running.outcome().is_some();
+        let first = state.in_flight.iter().find(|operation| {
+            let all = &operation.running;
+            operation.position > reached && (all.is_empty() || !all.iter().all(has_ended))
+        });
+        let first = first.filter(|first| first.position <= position)?;
+        let id = match &first.kept {
+            Kept::Launch(launch) => launch.state.id,
+            Kept::List(list) => {
+                let at = first.running.iter().position(|running| !has_ended(running))?;
+                list.launches.ids().nth(at)?
+            }
+            _ => return None,
+        };
+        drop(state);
+        self.device.server.launches().record(id)
     }
 
     /// Waits until a position is settled and what was printed up to there is written, at most until the deadline. Returns
