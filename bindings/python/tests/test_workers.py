@@ -31,17 +31,25 @@ def library(kernels: Kernels) -> str:
     return str(kernels.free._name)
 
 
-def is_there(process: int) -> bool:
+def state(process: int) -> str:
+    """What the system says of a process: its state and command; nothing where it has ended."""
+    folder = Path(f"/proc/{process}")
     try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+        of = folder.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0]
+        return "" if of == "Z" else f"{process} {of} {folder.joinpath('cmdline').read_bytes()!r}"
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_there(process: int) -> bool:
+    return state(process) != ""
 
 
 def gone(*processes: int) -> bool:
-    deadline = time.monotonic() + 10
-    while any(is_there(process) for process in processes):
+    deadline = time.monotonic() + 60
+    while there := [state(process) for process in processes if is_there(process)]:
         if time.monotonic() > deadline:
+            print(there)
             return False
         time.sleep(0.01)
     return True
