@@ -14,7 +14,7 @@
 //! | the host cleans a finished slot up when its next use has begun (nccl#2389) | loom models of `core/channel`, of all protocols; `host/server/tests/detached.rs` |
 //! | lanes that diverge meet at an address with other state (llvm#182211) | `calls::divergence`, `waves::spinning`; `diverge` and `mixed` of `bindings/c` (`contexts`); `tests/crosscheck`; `scripts/gpu-check-llvm` |
 //! | a handler copies or allocates while launches stand behind its caller (mscclpp#285, #440) | `streams::handlers_copy`, `streams::beside_a_full_device` |
-//! | more workgroups wait for each other than the GPU holds (mscclpp#242) | nothing: nobody knows for what a kernel waits that does not call |
+//! | more workgroups wait for each other than the GPU holds (mscclpp#242) | `a_grid_that_meets_and_is_too_large_is_told_of` of `host/hostcall`: a wait that reached its limit names it; nobody knows whether it meets |
 //! | replays leak slots, entries or memory (nccl#1251) | `--foreign`, `--replays`; `graph_memory` of `host/hostcall` |
 //! | captured work is done at the capture, or in the first replay alone (chipStar#1502, cupy#9274) | `graphs::replays`, `graphs::prints`; `work_is_run_once_where_it_must_be` of `host/hostcall` |
 //! | a call of the driver holds the lock that a handler needs (TensorRT-LLM#15855) | `test_a_thread_that_holds_the_gil_is_named` of `bindings/python` |

@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from multiprocessing import spawn
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _device, _hostcall, _worker
 from ._errors import KernelPanic
@@ -148,6 +148,12 @@ def _stop(channel: _Channel) -> None:
                 context.cancel()
 
 
+def _end() -> NoReturn:
+    """Ends this process with what it has started, which would go on without it."""
+    os.killpg(0, signal.SIGKILL)
+    raise AssertionError("the signal ends it")
+
+
 def main(descriptor: int) -> None:
     # Before anything that may not return.
     _hostcall.end_with(descriptor)
@@ -168,7 +174,7 @@ def main(descriptor: int) -> None:
             requests.put(None)
         except BaseException:
             # Nothing that comes could be told any more: who waits gets to know that the process has ended.
-            os._exit(1)
+            _end()
 
     failed = None
     prepared = channel.receive()
@@ -190,4 +196,4 @@ def main(descriptor: int) -> None:
         try:
             channel.send("done", done)
         except OSError:
-            os._exit(1)
+            _end()
