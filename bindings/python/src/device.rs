@@ -64,6 +64,15 @@ pub fn limit(seconds: Option<f64>) -> PyResult<Option<Duration>> {
         .transpose()
 }
 
+/// Refuses a wait for kernels on the thread that calls their functions.
+pub fn refuse_wait(interpreter: ThreadId) -> PyResult<()> {
+    if thread::current().id() != interpreter {
+        return Ok(());
+    }
+    let what = "a function that kernels call waits for such functions: wait on another thread, or let the kernel's launcher do it";
+    Err(PyRuntimeError::new_err(what))
+}
+
 /// Statistics as (name, number).
 type Numbers = Vec<(&'static str, u64)>;
 /// Exceptions, how many lanes got no result for such, failed checks, and what was lost.
@@ -220,7 +229,7 @@ impl RawDevice {
     /// Loads a code object of another compiler.
     fn load(&self, py: Python<'_>, path: PathBuf) -> PyResult<RawCode> {
         let device = self.device()?;
-        py.detach(|| RawCode::load(&device, path))
+        py.detach(|| RawCode::load(&device, path, self.interpreter))
     }
 
     /// Returns product, target and lanes of a wave.
@@ -361,11 +370,7 @@ impl RawContext {
 
     /// Waits until posts were handled of kernels that have ended, and before, with a fence, until those before it have ended.
     fn flush(&self, py: Python<'_>, timeout: Option<f64>, fence: Option<&RawFence>) -> PyResult<()> {
-        if thread::current().id() == self.interpreter {
-            let what = "a function that kernels call waits for such functions: flush on another thread, or let the kernel's \
-                        launcher do it";
-            return Err(PyRuntimeError::new_err(what));
-        }
+        refuse_wait(self.interpreter)?;
         self.process.check()?;
         let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
         if let Some(RawFence(fence)) = fence {

@@ -5,6 +5,7 @@ use crate::queue::{Item, Queue};
 use crate::service::{Mode, Served};
 use hostcall_abi::launch::LaunchId;
 use pyo3::prelude::*;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::thread;
 
@@ -18,6 +19,15 @@ struct Batch {
     all: Vec<Work>,
 }
 
+thread_local! {
+    static CALLS_FUNCTIONS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says whether the calling thread is one of these. It must not wait for kernels, which may wait for the functions that it calls.
+pub fn is_here() -> bool {
+    CALLS_FUNCTIONS.get()
+}
+
 pub fn start(queue: Arc<Queue>, handling: Arc<Handling>) -> std::io::Result<thread::JoinHandle<()>> {
     /// Whoever waits for the thread learns of its end, however it ends.
     struct Ends(Arc<Queue>);
@@ -29,6 +39,7 @@ pub fn start(queue: Arc<Queue>, handling: Arc<Handling>) -> std::io::Result<thre
     let ends = Ends(queue.clone());
     thread::Builder::new().name("hostcall-python".into()).spawn(move || {
         let ends = ends;
+        CALLS_FUNCTIONS.set(true);
         handling::enter(handling.place_of.clone());
         // The thread keeps its state of Python's for as long as it runs.
         let attached = Python::try_attach(|py| {

@@ -1,7 +1,7 @@
 //! Memory that host and kernels share, and kernels of other compilers that are launched from here.
 
 use crate::channel::RawChannel;
-use crate::device::{RawContext, failed, limit, wait};
+use crate::device::{RawContext, failed, limit, refuse_wait, wait};
 use crate::posts::RawPostQueue;
 use crate::released::DropsFree;
 use hostcall::device::{Launch, PinnedBuffer};
@@ -10,6 +10,7 @@ use hostcall::{Device, Grid, Stream};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// How long a wait for a launch that failed may take besides.
@@ -53,12 +54,15 @@ impl RawBuffer {
 pub struct RawCode {
     code: CodeObject,
     stream: Arc<DropsFree<Stream>>,
+    /// The thread that calls functions for its kernels.
+    interpreter: ThreadId,
 }
 
 impl RawCode {
-    pub fn load(device: &Device, path: PathBuf) -> PyResult<Self> {
+    pub fn load(device: &Device, path: PathBuf, interpreter: ThreadId) -> PyResult<Self> {
         let code = device.load_code_object(path, Version::Stacks).map_err(failed)?;
-        Ok(Self { code, stream: Arc::new(DropsFree::new(device.stream().map_err(failed)?)) })
+        let stream = Arc::new(DropsFree::new(device.stream().map_err(failed)?));
+        Ok(Self { code, stream, interpreter })
     }
 }
 
@@ -99,7 +103,8 @@ impl RawCode {
             // SAFETY: who launches a kernel from Python says that it does no harm, as with every foreign function.
             unsafe { kernel.launch(&self.stream, grid, &arguments) }
         });
-        Ok(RawLaunch { launch: launched.map_err(failed)?, stream: self.stream.clone() })
+        let (launch, stream) = (launched.map_err(failed)?, self.stream.clone());
+        Ok(RawLaunch { launch, stream, interpreter: self.interpreter })
     }
 }
 
@@ -107,6 +112,7 @@ impl RawCode {
 pub struct RawLaunch {
     launch: Launch,
     stream: Arc<DropsFree<Stream>>,
+    interpreter: ThreadId,
 }
 
 impl RawLaunch {
@@ -135,6 +141,9 @@ impl RawLaunch {
     /// Waits until the kernel has ended.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = limit(timeout)?.and_then(|limit| Instant::now().checked_add(limit));
+        if !self.launch.is_done() {
+            refuse_wait(self.interpreter)?;
+        }
         let unfinished = format!("{} has not ended", self.launch.kernel());
         wait(py, deadline, &unfinished, || Ok(self.launch.is_done()))?;
         let Err(error) = py.detach(|| self.launch.wait()) else { return Ok(()) };

@@ -1,12 +1,13 @@
 //! Values whose drop may wait for a kernel, or for a thread that waits for the GIL.
 
+use crate::interpreter;
 use pyo3::prelude::*;
 use std::ops::Deref;
 
 /// A value that is dropped without the GIL, by whoever has it.
-pub struct DropsFree<T: Send>(Option<T>);
+pub struct DropsFree<T: Send + 'static>(Option<T>);
 
-impl<T: Send> DropsFree<T> {
+impl<T: Send + 'static> DropsFree<T> {
     pub fn new(value: T) -> Self {
         Self(Some(value))
     }
@@ -17,7 +18,7 @@ impl<T: Send> DropsFree<T> {
     }
 }
 
-impl<T: Send> Deref for DropsFree<T> {
+impl<T: Send + 'static> Deref for DropsFree<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -25,8 +26,17 @@ impl<T: Send> Deref for DropsFree<T> {
     }
 }
 
-impl<T: Send> Drop for DropsFree<T> {
+impl<T: Send + 'static> Drop for DropsFree<T> {
     fn drop(&mut self) {
+        // What is waited for may wait for a function that this thread would call next.
+        if interpreter::is_here()
+            && let Some(value) = self.0.take()
+        {
+            let thread = std::thread::Builder::new().name("hostcall-drop".into());
+            // Where there is no thread, it is dropped here.
+            let _ = thread.spawn(move || drop(value));
+            return;
+        }
         // Where no interpreter runs any more there is no GIL, and the value is dropped behind this.
         Python::try_attach(|py| py.detach(|| drop(self.0.take())));
     }

@@ -27,6 +27,7 @@
 
 use super::core::Core;
 use super::error::{Error, LaunchRefused};
+use super::foreign::CurrentLaunch;
 use super::inner::{Device, Inner, PointsOfOthers};
 use super::raw::RawChannel;
 use hostcall_abi::bytes::IntoBytes;
@@ -109,16 +110,6 @@ pub struct Context {
     launch: Arc<CurrentLaunch>,
 }
 
-/// The launch that a context is now; `None` once it was dropped.
-pub(crate) struct CurrentLaunch(Mutex<Option<LaunchId>>);
-
-impl CurrentLaunch {
-    /// Keeps the context from being replaced by another launch, or dropped, meanwhile.
-    pub fn lock(&self) -> MutexGuard<'_, Option<LaunchId>> {
-        self.0.lock()
-    }
-}
-
 impl Device {
     /// Makes a context, from which kernels call that others launch. `name` is what reports call them.
     ///
@@ -174,7 +165,7 @@ impl Device {
             points,
         });
         let core = inner.core.clone();
-        let launch = Arc::new(CurrentLaunch(Mutex::new(Some(launch))));
+        let launch = Arc::new(CurrentLaunch::new(launch));
         Ok(Context { core, device: Arc::downgrade(inner), name, reach, launch })
     }
 }
@@ -194,10 +185,6 @@ fn begin(device: &Inner, name: &Arc<str>) -> Result<LaunchId, Error> {
 /// Ends a launch that calls were of, and forgets what its kernels have told.
 fn end(device: &Inner, launch: LaunchId) {
     device.server.end(launch);
-    forget(device, launch);
-}
-
-fn forget(device: &Inner, launch: LaunchId) {
     device.builtins.checks().take(launch);
     device.builtins.reports().take(launch);
 }
@@ -237,7 +224,9 @@ impl Context {
     /// # Errors
     /// When the device was closed.
     pub fn launch_ids(&self) -> Result<Vec<LaunchId>, Error> {
-        Ok(self.device()?.server.launches_of_context(self.launch_id()))
+        let device = self.device()?;
+        let current = self.launch.lock();
+        Ok(device.server.launches_of_context(current.expect("the context is there")))
     }
 
     /// Returns the device, what keeps the memory that the address leads to, and which launch it is.
@@ -293,7 +282,9 @@ impl Context {
     /// # Errors
     /// When the device was closed.
     pub fn failed_checks(&self) -> Result<Vec<FailedCheck>, Error> {
-        Ok(self.device()?.builtins.checks().take(self.launch_id()))
+        let device = self.device()?;
+        let current = self.launch.lock();
+        Ok(device.builtins.checks().take(current.expect("the context is there")))
     }
 
     /// Returns a raw channel as kernels with the context take it: the bytes of a `struct hostcall_raw_stream` of
@@ -328,7 +319,9 @@ impl Context {
     /// # Errors
     /// When the device was closed.
     pub fn cancel(&self) -> Result<(), Error> {
-        self.device()?.server.cancel(self.launch_id(), CancelReason::Asked);
+        let device = self.device()?;
+        let current = self.launch.lock();
+        device.server.cancel(current.expect("the context is there"), CancelReason::Asked);
         Ok(())
     }
 
@@ -345,14 +338,17 @@ impl Context {
         let at = self.address().offset(LAUNCH_AT as u64);
         // SAFETY: the block lies there, and kernels access the word atomically.
         let stored = unsafe { device.core.backend.store_words(at, &next.to_bits().to_le_bytes(), 4) };
-        match stored {
+        let over = match stored {
             Ok(()) => {
                 *current = Some(next);
-                device.server.replace_context(launch, next);
-                forget(&device, launch);
+                device.server.hand_over(launch, next);
+                launch
             }
-            Err(_) => end(&device, next),
-        }
+            Err(_) => next,
+        };
+        // Launches that begin with the context wait for the lock.
+        drop(current);
+        end(&device, over);
         Ok(stored?)
     }
 }

@@ -1,6 +1,5 @@
 //! Kernels of other compilers, as streams launch them and graphs keep them.
 
-use super::context::CurrentLaunch;
 use super::error::{Error, LaunchRefused};
 use super::grid::Grid;
 use super::hostcalls::Serving;
@@ -11,6 +10,7 @@ use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_abi::raw::ForeignRawParams;
+use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{HiddenParameters, Kernel};
 use hostcall_server::{CancelReason, LaunchRecord};
 use smallvec::SmallVec;
@@ -27,6 +27,9 @@ pub enum OwnArgument {
     /// A context, by the launch that it is now.
     Context(Arc<CurrentLaunch>),
 }
+
+/// The launch that a context is now; `None` once it was dropped.
+pub(crate) struct CurrentLaunch(Mutex<Option<LaunchId>>);
 
 /// Returns the context by which a launch with these arguments calls in its own name: the first. Calls by another one are that
 /// context's.
@@ -96,6 +99,15 @@ fn begin(device: &Inner, record: LaunchRecord) -> Result<LaunchId, Error> {
 }
 
 impl CurrentLaunch {
+    pub fn new(launch: LaunchId) -> Self {
+        Self(Mutex::new(Some(launch)))
+    }
+
+    /// Keeps the context from being replaced by another launch, or dropped, meanwhile.
+    pub fn lock(&self) -> MutexGuard<'_, Option<LaunchId>> {
+        self.0.lock()
+    }
+
     /// Begins a launch with the context, which is cancelled with it. Where the context is gone, its calls end at once.
     fn begin(&self, device: &Inner, record: LaunchRecord) -> Result<LaunchId, Error> {
         // Under the lock: the context is not replaced meanwhile.

@@ -215,10 +215,9 @@ impl Server {
         std::iter::once(context).chain(self.shared.launches.of_context(context)).collect()
     }
 
-    /// Ends a context as [`Server::end`] does, and makes its launches those of another one.
-    pub fn replace_context(&self, context: LaunchId, by: LaunchId) {
-        self.shared.launches.hand_over(context, by);
-        self.end(context);
+    /// Makes the launches of a context those of another one, which takes its place.
+    pub fn hand_over(&self, context: LaunchId, to: LaunchId) {
+        self.shared.launches.hand_over(context, to);
     }
 
     /// Returns a function that says of a launch to whom belongs what it leaves behind, see [`Launches::context_of`], and its

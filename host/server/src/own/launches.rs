@@ -144,6 +144,15 @@ impl Table {
         matches!(place, Some(IndexUse::One(entry)) if entry.id == id && entry.is_context)
     }
 
+    /// Launches with this context that have begun and not ended.
+    fn of_context(&self, context: LaunchId) -> Vec<LaunchId> {
+        let of = |place: &IndexUse| match place {
+            IndexUse::One(entry) if entry.record.context == context => Some(entry.id),
+            _ => None,
+        };
+        if self.is_context(context) { self.entries.iter().filter_map(of).collect() } else { Vec::new() }
+    }
+
     /// Notes that a launch is cancelled, if it is known and was not cancelled before.
     fn cancel(&mut self, id: LaunchId, why: CancelReason) -> bool {
         if !matches!(self.get(id), Some((_, None))) {
@@ -286,12 +295,7 @@ impl Launches {
 
     /// Returns the launches that have begun with a context and have not ended; none of what is no context.
     pub(crate) fn of_context(&self, context: LaunchId) -> Vec<LaunchId> {
-        let table = self.table.lock();
-        let of = |place: &IndexUse| match place {
-            IndexUse::One(entry) if entry.record.context == context => Some(entry.id),
-            _ => None,
-        };
-        if table.is_context(context) { table.entries.iter().filter_map(of).collect() } else { Vec::new() }
+        self.table.lock().of_context(context)
     }
 
     /// Returns to whom belongs what a launch leaves behind, such as files and what is told of failures: its context, if it has one
@@ -388,9 +392,14 @@ impl Launches {
 
     /// Notes that launches are cancelled which are one, or began together; their device learns of it. Returns how many of them
     /// run and were not cancelled before.
-    pub(crate) fn cancel(&self, launches: LaunchIds, why: CancelReason) -> usize {
-        let mut table = self.table.lock();
-        launches.ids().filter(|id| self.tell_cancelled(&mut table, *id, why)).count()
+    pub(crate) fn cancel(&self, launches: LaunchIds, why: CancelReason) -> (usize, Vec<LaunchId>) {
+        let table = &mut *self.table.lock();
+        let count = launches.ids().filter(|id| self.tell_cancelled(table, *id, why)).count();
+        // What went wrong with the context is no fault of theirs.
+        let why = if why.is_of_host() { why } else { CancelReason::Asked };
+        let mut with_context = table.of_context(launches.first());
+        with_context.retain(|id| self.tell_cancelled(table, *id, why));
+        (count, with_context)
     }
 
     /// Cancels one launch. Returns whether it runs and was not cancelled before.
@@ -583,7 +592,7 @@ mod tests {
                 let (id, _) = launches.begin(LaunchRecord::default()).unwrap();
                 assert_eq!(id.generation(), generation);
                 assert!(launches.is_live(id) && launches.is_known(id));
-                assert_eq!(launches.cancel(id.into(), CancelReason::Asked), 1);
+                assert_eq!(launches.cancel(id.into(), CancelReason::Asked).0, 1);
                 assert_eq!(launches.end_and_free(id), [(id, CancelReason::Asked)]);
                 assert!(!launches.is_live(id) && !launches.is_known(id));
             }
@@ -630,7 +639,7 @@ mod tests {
         assert_eq!((launches.count(), launches.contexts()), (0, 1));
         let (launch, is_only) = launches.begin(LaunchRecord::default()).unwrap();
         assert!(is_only);
-        assert_eq!(launches.cancel(context.into(), CancelReason::Asked), 1);
+        assert_eq!(launches.cancel(context.into(), CancelReason::Asked).0, 1);
         assert!(!launches.is_live(context) && launches.is_live(launch));
         assert_eq!(launches.end_and_free(context), [(context, CancelReason::Asked)]);
         assert_eq!((launches.count(), launches.contexts()), (1, 0));
@@ -642,14 +651,14 @@ mod tests {
     fn a_cancellation_is_one_launchs() {
         let launches = launches();
         let [first, second] = [0, 1].map(|_| launches.begin(LaunchRecord::default()).unwrap().0);
-        assert_eq!(launches.cancel(first.into(), CancelReason::Asked), 1);
-        assert_eq!(launches.cancel(first.into(), CancelReason::Closed), 0);
+        assert_eq!(launches.cancel(first.into(), CancelReason::Asked).0, 1);
+        assert_eq!(launches.cancel(first.into(), CancelReason::Closed).0, 0);
         assert!(!launches.is_live(first) && launches.is_known(first) && launches.is_live(second));
         let words = launches.memory.region().words();
         assert!(words.cancelled(first) && !words.cancelled(second));
         assert_eq!(launches.end_and_free(first), [(first, CancelReason::Asked)]);
         assert!(!launches.memory.region().cancelled(first));
-        assert_eq!(launches.cancel(first.into(), CancelReason::Asked), 0);
+        assert_eq!(launches.cancel(first.into(), CancelReason::Asked).0, 0);
         assert_eq!(launches.count(), 1);
     }
 
@@ -676,8 +685,8 @@ mod tests {
             assert!(!is_only && list.count() == 100 && launches.count() == 101);
             assert!(list.ids().all(|id| launches.is_live(id) && seen.insert(id)));
             assert_eq!(&*launches.record(list.get(57)).unwrap().kernel, "kernel 57");
-            assert_eq!(launches.cancel(list.get(57).into(), CancelReason::Panicked), 1);
-            assert_eq!(launches.cancel(list.get(57).into(), CancelReason::Asked), 0);
+            assert_eq!(launches.cancel(list.get(57).into(), CancelReason::Panicked).0, 1);
+            assert_eq!(launches.cancel(list.get(57).into(), CancelReason::Asked).0, 0);
             assert_eq!(launches.cancelled(list.get(57)), Some(CancelReason::Panicked));
             assert!(!launches.is_live(list.get(57)) && launches.is_known(list.get(57)));
             assert!(launches.is_live(list.get(58)) && launches.ids().len() == 101);
@@ -690,8 +699,8 @@ mod tests {
         }
         // All at once, but for the one that was cancelled before.
         let (list, _) = launches.begin_list(&records).unwrap();
-        assert_eq!(launches.cancel(list.get(3).into(), CancelReason::Panicked), 1);
-        assert_eq!(launches.cancel(list, CancelReason::Asked), 99);
+        assert_eq!(launches.cancel(list.get(3).into(), CancelReason::Panicked).0, 1);
+        assert_eq!(launches.cancel(list, CancelReason::Asked).0, 99);
         let ended = launches.end_and_free(list);
         assert_eq!(launches.ended(), 1001 * 100);
         assert!(ended.iter().map(|(id, _)| *id).eq(list.ids()) && ended[3].1 == CancelReason::Panicked);

@@ -263,17 +263,15 @@ impl Shared {
     /// Cancels launches which are one, or began together: their waiting calls and all further ones end with
     /// [`CallError::Cancelled`], and their posts that wait to be handled are dropped.
     pub fn cancel(&self, launches: LaunchIds, why: CancelReason) {
-        self.launches.cancel(launches, why);
+        let (_, with_context) = self.launches.cancel(launches, why);
         // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
         // Without waiting, since a consumer that learns of a lane's panic calls this.
-        self.engine.watchdog.give_up_soon(&launches.into());
-        self.post_counts.forget(launches);
+        for launches in std::iter::once(launches).chain(with_context.into_iter().map(LaunchIds::from)) {
+            self.engine.watchdog.give_up_soon(&launches.into());
+            self.post_counts.forget(launches);
+        }
         self.wake();
         let (first, count) = (launches.first(), launches.count());
-        // Those that begin from now on see that their context is cancelled.
-        for launch in self.launches.of_context(first) {
-            self.cancel(launch.into(), why);
-        }
         self.engine.log(Level::DEBUG, move || {
             tracing::debug!(launch = %first, count, ?why, "launches are cancelled");
         });

@@ -1,10 +1,10 @@
 //! Arguments of kernels of code objects.
 
 use crate::device::buffer::{Allocation, DeviceBuffer, PinnedBuffer, Wanted, bytes_of};
-use crate::device::context::{Context, CurrentLaunch};
+use crate::device::context::Context;
 use crate::device::core::Core;
 use crate::device::error::{Error, LaunchRefused};
-use crate::device::foreign::OwnArgument;
+use crate::device::foreign::{CurrentLaunch, OwnArgument};
 use crate::device::post_queue::PostQueue;
 use crate::device::raw::{Memory as RawMemory, RawChannel};
 use crate::device::stream::Parts;
