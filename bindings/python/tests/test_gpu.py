@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import queue
 import shutil
 import subprocess
 from pathlib import Path
@@ -105,6 +106,34 @@ def test_a_kernel_that_waits_for_python_is_waited_for_with_a_limit(code: Path) -
         # Its call ends at the service's deadline.
         launch.wait(timeout=60)
         assert np.asarray(out)[0] == 2**64 - 1
+
+
+def test_a_posted_function_does_not_wait_for_its_kernel(code: Path) -> None:
+    """The launch ends once its posts were handled: neither a wait there nor the last reference to it may wait for that."""
+    with hostcall.Device("gfx942") as device:
+        launches: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        told: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+        @device.service(number=701)
+        def next(x: hostcall.u64) -> hostcall.u64:
+            return x + 1
+
+        @device.on_post(number=702)
+        def posted(lane: hostcall.u64) -> None:
+            launch = launches.get()
+            try:
+                launch.wait()
+            except RuntimeError as error:
+                told.put(str(error))
+            del launch
+            gc.collect()
+            told.put("dropped")
+
+        context, out = device.context("posts"), device.buffer(1, "u8")
+        launches.put(device.load(code).launch("chain", 1, 1, context, out, np.uint32(1), np.uint32(701), np.uint32(1)))
+        assert "a function that kernels call waits for such functions" in told.get(timeout=60)
+        assert told.get(timeout=60) == "dropped"
+        context.flush(timeout=60)
 
 
 def test_buffers_are_arrays_of_others(kernels: Kernels) -> None:

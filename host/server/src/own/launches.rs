@@ -613,10 +613,12 @@ mod tests {
             [one, of_other, none, context].map(|id| launches.context_of(id)),
             [context, other, none, context]
         );
-        // What begins with a context that is cancelled is cancelled too, and so is what begins with one that is over.
-        launches.cancel(context.into(), CancelReason::Asked);
+        // What went wrong with a context is no fault of its launches. What begins with one that is cancelled is cancelled too, and so
+        // is what begins with one that is over.
+        assert_eq!(launches.cancel(context.into(), CancelReason::BrokenSlot), (1, vec![one, two]));
         let late = with(context);
-        assert!(launches.is_live(one) && !launches.is_live(late) && launches.is_known(late));
+        assert_eq!([one, two, late].map(|id| launches.cancelled(id)), [Some(CancelReason::Asked); 3]);
+        assert!(!launches.is_live(late) && launches.is_known(late));
         let next = begin_context();
         launches.hand_over(context, next);
         launches.end_and_free(context);
