@@ -513,7 +513,6 @@ HOSTCALL_FUNCTION uint64_t hostcall_heap_allocate(uint64_t context, uint64_t byt
 
 /* Frees memory. Fails with the code 1 when `address` is none that hostcall_heap_allocate gave, or was
  * freed before.
- *
  * # Safety
  * No lane may use the memory any more. */
 HOSTCALL_FUNCTION uint64_t hostcall_heap_free(uint64_t context, uint64_t address, uint32_t timeout_us) {
