@@ -120,17 +120,14 @@ pub const PLACE_HELD: u64 = u64::MAX;
 /// Most bytes of a page: [`PlaceState::bytes`] has 16 bits, of units of 16 bytes.
 pub const MOST_PLACE_PAGE_BYTES: u32 = 1 << 19;
 
-/// How far a place's page is written. As a word: 16 bits each of `page`, `bytes / 16` and `period`, and 8 of `looks_left_out`.
+/// How far a place's page is written. As a word: 16 bits each of `page`, of `bytes / 16` and of the period of 131,072 ns in which the
+/// host was told last, and 8 of how many looks for a free page are left out. The last two are the waves' alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaceState {
     /// The open page, plus one; 0 for none.
     pub page: u32,
     /// Bytes that are written.
     pub bytes: u32,
-    /// Low bits of the period of 131,072 ns in which the host was told last.
-    pub period: u32,
-    /// Looks for a free page that are left out.
-    pub looks_left_out: u32,
 }
 
 impl PlaceState {
@@ -139,12 +136,7 @@ impl PlaceState {
         if word == PLACE_HELD {
             return None;
         }
-        Some(Self {
-            page: word as u32 & 0xffff,
-            bytes: 16 * ((word >> 16) as u32 & 0xffff),
-            period: (word >> 32) as u32 & 0xffff,
-            looks_left_out: (word >> 48) as u32 & 0xff,
-        })
+        Some(Self { page: word as u32 & 0xffff, bytes: 16 * ((word >> 16) as u32 & 0xffff) })
     }
 }
 

@@ -6,18 +6,12 @@ extern "C" {
 }
 #include "context_kernels.h"
 #include "library_kernels.h"
+#include "run_kernels.h"
 
 #include <mutex>
 #include <string>
-#include <thread>
 #include <algorithm>
-#include <vector>
 
-struct kernel {
-    const char *name;
-    void (*of_thread)(uint64_t, uint64_t *, uint32_t, uint32_t);
-};
-#define KERNEL_OF(name) {#name, name}
 static const kernel AFFINE_KERNEL = KERNEL_OF(affine), HELD = KERNEL_OF(held), DIVERGE = KERNEL_OF(diverge), POSTS = KERNEL_OF(posts), BYTES = KERNEL_OF(bytes),
                     STATUSES = KERNEL_OF(statuses), SAYS = KERNEL_OF(says), MIXED = KERNEL_OF(mixed), CANCELLED = KERNEL_OF(cancelled), LINKED_ONE = KERNEL_OF(linked);
 
@@ -41,42 +35,16 @@ static hostcall_context *context;
 /* Runs a kernel with so many lanes in blocks of `block`, and checks that each found nothing wrong. */
 static void run(const kernel &kernel, uint64_t at, uint32_t lanes, uint32_t block, uint32_t rounds) {
     static uint32_t runs;
-    std::vector<uint64_t> out(lanes, ~UINT64_C(0));
+    std::vector<uint64_t> out(lanes, UNWRITTEN);
     if (code) {
-        hostcall_rocm_kernel *loaded;
-        hostcall_buffer *buffer;
-        works(hostcall_rocm_code_kernel(code, kernel.name, &loaded, &error));
-        works(hostcall_buffer_alloc(device, HOSTCALL_KIND_U64, lanes, &buffer, &error));
-        const hostcall_grid grid = {{(lanes + block - 1) / block, 1, 1}, {block, 1, 1}, 0};
-        hostcall_rocm_argument arguments[4] = {};
-        arguments[0].kind = arguments[2].kind = arguments[3].kind = HOSTCALL_ROCM_KIND_VALUE;
-        arguments[0].bytes = 8, arguments[0].value.bytes = &at;
+        hostcall_rocm_argument first = address_argument(at);
         if (context && at == hostcall_context_address(context) && runs++ % 2 == 0)
-            arguments[0].kind = HOSTCALL_ROCM_KIND_CONTEXT, arguments[0].value.context = context;
-        arguments[1].kind = HOSTCALL_ROCM_KIND_BUFFER, arguments[1].value.buffer = buffer;
-        arguments[2].bytes = 4, arguments[2].value.bytes = &lanes;
-        arguments[3].bytes = 4, arguments[3].value.bytes = &rounds;
-        works(hostcall_rocm_kernel_launch(loaded, stream, &grid, arguments, 4, NULL, &error));
-        works(hostcall_stream_synchronize(stream, &error));
-        works(hostcall_buffer_read(buffer, out.data(), 8 * lanes, &error));
-        hostcall_buffer_free(&buffer);
-        hostcall_rocm_kernel_free(&loaded);
+            first.kind = HOSTCALL_ROCM_KIND_CONTEXT, first.value.context = context;
+        run_code(device, stream, code, kernel, first, block, rounds, out);
     } else {
-        const uint32_t threads = 8;
-        std::vector<std::thread> all;
-        for (uint32_t thread = 0; thread < threads; thread++)
-            all.emplace_back([&, thread] {
-                for (lane_of_all = thread; lane_of_all < lanes; lane_of_all += threads)
-                    kernel.of_thread(at, out.data(), lanes, rounds);
-            });
-        for (auto &thread : all)
-            thread.join();
+        run_threads(8, []() -> uint32_t & { return lane_of_all; }, kernel, at, rounds, out);
     }
-    for (uint32_t lane = 0; lane < lanes; lane++)
-        if (out[lane] != 0) {
-            fprintf(stderr, "%s: lane %u of %u found %llx\n", kernel.name, lane, lanes, (unsigned long long)out[lane]);
-            exit(1);
-        }
+    found_nothing(kernel, out);
 }
 
 int main(int argc, char **argv) {

@@ -1,61 +1,28 @@
-/* A host whose kernels have trace points: `points DEVICE TRACE [CODE]`, or `points endless TRACE`. TRACE is the file, or `none`: then nobody traces. Without
- * code lanes are threads of this program. The test reads the file, and knows what was run (`tests/device/points.rs`). */
+/* A host whose kernels have trace points: `points DEVICE TRACE [CODE]`, or `points endless TRACE`. TRACE is the file, or `none`: then
+ * nobody traces. Without code lanes are threads of this program. The test reads the file, and knows what was run
+ * (`tests/device/points.rs`). */
 extern "C" {
 #include "common.h"
 }
 #include "point_kernels.h"
+#include "run_kernels.h"
 
 #include <atomic>
-#include <thread>
 #include <unistd.h>
-#include <vector>
 
-struct kernel {
-    const char *name;
-    void (*of_thread)(uint64_t, uint64_t *, uint32_t, uint32_t);
-};
-static const kernel POINTS = {"points", points}, APART = {"points_apart", points_apart}, UNTRACED = {"untraced", untraced};
+static const kernel POINTS = KERNEL_OF(points), APART = KERNEL_OF(points_apart), UNTRACED = KERNEL_OF(untraced);
 
 static hostcall_device *device;
 static hostcall_stream *stream;
 static hostcall_rocm_code *code;
 
-/* Runs a kernel with so many lanes in blocks of 128, each of which writes 0. */
 static void run(const kernel &kernel, uint64_t context, uint32_t lanes, uint32_t rounds) {
-    std::vector<uint64_t> out(lanes, ~UINT64_C(0));
-    if (code) {
-        hostcall_rocm_kernel *loaded;
-        hostcall_buffer *buffer;
-        works(hostcall_rocm_code_kernel(code, kernel.name, &loaded, &error));
-        works(hostcall_buffer_alloc(device, HOSTCALL_KIND_U64, lanes, &buffer, &error));
-        const hostcall_grid grid = {{(lanes + 127) / 128, 1, 1}, {128, 1, 1}, 0};
-        hostcall_rocm_argument arguments[4] = {};
-        arguments[0].kind = arguments[2].kind = arguments[3].kind = HOSTCALL_ROCM_KIND_VALUE;
-        arguments[0].bytes = 8, arguments[0].value.bytes = &context;
-        arguments[1].kind = HOSTCALL_ROCM_KIND_BUFFER, arguments[1].value.buffer = buffer;
-        arguments[2].bytes = 4, arguments[2].value.bytes = &lanes;
-        arguments[3].bytes = 4, arguments[3].value.bytes = &rounds;
-        works(hostcall_rocm_kernel_launch(loaded, stream, &grid, arguments, 4, NULL, &error));
-        works(hostcall_stream_synchronize(stream, &error));
-        works(hostcall_buffer_read(buffer, out.data(), 8 * lanes, &error));
-        hostcall_buffer_free(&buffer);
-        hostcall_rocm_kernel_free(&loaded);
-    } else {
-        const uint32_t threads = 8;
-        std::vector<std::thread> all;
-        for (uint32_t thread = 0; thread < threads; thread++)
-            all.emplace_back([&, thread] {
-                for (point_lane = thread; point_lane < lanes; point_lane += threads)
-                    kernel.of_thread(context, out.data(), lanes, rounds);
-            });
-        for (auto &thread : all)
-            thread.join();
-    }
-    for (uint32_t lane = 0; lane < lanes; lane++)
-        if (out[lane] != 0) {
-            fprintf(stderr, "%s: lane %u of %u found %llx\n", kernel.name, lane, lanes, (unsigned long long)out[lane]);
-            exit(1);
-        }
+    std::vector<uint64_t> out(lanes, UNWRITTEN);
+    if (code)
+        run_code(device, stream, code, kernel, address_argument(context), 128, rounds, out);
+    else
+        run_threads(8, []() -> uint32_t & { return point_lane; }, kernel, context, rounds, out);
+    found_nothing(kernel, out);
 }
 
 /* Threads write without pause, and hold a slot at their points: the trace ends all the same, and so does the device. */

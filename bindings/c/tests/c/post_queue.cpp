@@ -3,18 +3,12 @@ extern "C" {
 #include "common.h"
 }
 #include "post_queue_kernels.h"
+#include "run_kernels.h"
 
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <thread>
-#include <vector>
 
-struct kernel {
-    const char *name;
-    void (*of_thread)(uint64_t, uint64_t *, uint32_t, uint32_t);
-};
-#define KERNEL_OF(name) {#name, name}
 static const kernel ORDERED = KERNEL_OF(ordered), CLAIMED = KERNEL_OF(claimed), VALUES = KERNEL_OF(values), UNTIL_REFUSED = KERNEL_OF(until_refused),
                     TURNS = KERNEL_OF(turns), WAITS = KERNEL_OF(waits), MISUSED = KERNEL_OF(misused), NO_QUEUE = KERNEL_OF(no_queue);
 
@@ -35,50 +29,17 @@ class running {
 
   private:
     void run(const kernel &kernel, uint64_t queue, uint32_t lanes, uint32_t block, uint32_t rounds) {
-        out.assign(lanes, ~UINT64_C(0));
-        if (!code) {
-            const uint32_t threads = 6;
-            std::vector<std::thread> all;
-            for (uint32_t thread = 0; thread < threads; thread++)
-                all.emplace_back([&, thread] {
-                    for (lane_of_all = thread; lane_of_all < lanes; lane_of_all += threads)
-                        kernel.of_thread(queue, out.data(), lanes, rounds);
-                });
-            for (auto &thread : all)
-                thread.join();
-            return;
-        }
+        out.assign(lanes, UNWRITTEN);
+        if (!code)
+            return run_threads(6, []() -> uint32_t & { return lane_of_all; }, kernel, queue, rounds, out);
         hostcall_error *error = NULL;
         hostcall_stream *stream;
-        hostcall_rocm_kernel *loaded;
-        hostcall_buffer *buffer;
-        const hostcall_grid grid = {{(lanes + block - 1) / block, 1, 1}, {block, 1, 1}, 0};
-        hostcall_rocm_argument arguments[4] = {};
         EXPECT(hostcall_stream_new(device, &stream, &error) == HOSTCALL_STATUS_OK);
-        EXPECT(hostcall_rocm_code_kernel(code, kernel.name, &loaded, &error) == HOSTCALL_STATUS_OK);
-        EXPECT(hostcall_buffer_alloc(device, HOSTCALL_KIND_U64, lanes, &buffer, &error) == HOSTCALL_STATUS_OK);
-        arguments[0].kind = arguments[2].kind = arguments[3].kind = HOSTCALL_ROCM_KIND_VALUE;
-        arguments[0].bytes = 8, arguments[0].value.bytes = &queue;
-        arguments[1].kind = HOSTCALL_ROCM_KIND_BUFFER, arguments[1].value.buffer = buffer;
-        arguments[2].bytes = 4, arguments[2].value.bytes = &lanes;
-        arguments[3].bytes = 4, arguments[3].value.bytes = &rounds;
-        EXPECT(hostcall_rocm_kernel_launch(loaded, stream, &grid, arguments, 4, NULL, &error) == HOSTCALL_STATUS_OK);
-        EXPECT(hostcall_stream_synchronize(stream, &error) == HOSTCALL_STATUS_OK);
-        EXPECT(hostcall_buffer_read(buffer, out.data(), 8 * lanes, &error) == HOSTCALL_STATUS_OK);
-        hostcall_buffer_free(&buffer);
-        hostcall_rocm_kernel_free(&loaded);
+        run_code(device, stream, code, kernel, address_argument(queue), block, rounds, out);
         hostcall_stream_free(&stream);
     }
     std::thread thread;
 };
-
-static void found_nothing(const kernel &kernel, const running &run) {
-    for (size_t lane = 0; lane < run.out.size(); lane++)
-        if (run.out[lane] != 0) {
-            fprintf(stderr, "%s: lane %zu of %zu found %llx\n", kernel.name, lane, run.out.size(), (unsigned long long)run.out[lane]);
-            exit(1);
-        }
-}
 
 /* What was polled: of each lane the rounds, in their order. */
 struct seen {
@@ -173,7 +134,7 @@ static void takes_everything_in_order(const hostcall_post_queue *queue, uint64_t
                 seen all;
                 running run(*kernel, at, lanes, 96, rounds);
                 const uint64_t posts = poll_all(queue, run, most, false, note, &all);
-                found_nothing(*kernel, run);
+                found_nothing(*kernel, run.out);
                 /* On NVIDIA a whole wave, or a lone lane, holds a slot; lanes of another part claim one for each message. */
                 const bool is_held = kernel == &ORDERED && (!is_nvidia || lanes % 32 <= 1);
                 uint64_t expected = 0;
@@ -199,8 +160,8 @@ static void values_of_two_kernels(const hostcall_post_queue *queue, uint64_t at)
     uint64_t posts = 0;
     while (!one.is_over || !other.is_over || hostcall_post_queue_has_posts(queue))
         posts += poll(queue, SIZE_MAX, count, &all);
-    found_nothing(VALUES, one);
-    found_nothing(VALUES, other);
+    found_nothing(VALUES, one.out);
+    found_nothing(VALUES, other.out);
     EXPECT(posts == 2 * 4 * lanes * rounds && all.pairs == 2 * 2 * lanes * rounds);
     EXPECT(all.fours == 2 * lanes * rounds && all.sixteens == all.fours);
     const uint64_t of_lanes = lanes * (lanes - 1) / 2, of_rounds = rounds * (rounds - 1) / 2;
@@ -239,7 +200,7 @@ int main(int argc, char **argv) {
         tally all;
         running run(VALUES, at, 64, 64, 300);
         EXPECT(poll_all(queue, run, 100, true, count, &all) == 4 * 64 * 300);
-        found_nothing(VALUES, run);
+        found_nothing(VALUES, run.out);
     }
 
     /* Turns, in which the kernel waits for what comes of each message. */
@@ -250,14 +211,14 @@ int main(int argc, char **argv) {
             while (!run.is_over || hostcall_post_queue_has_posts(queue))
                 posts += poll(queue, SIZE_MAX, answer, NULL);
             EXPECT(posts == 200 * lanes);
-            found_nothing(TURNS, run);
+            found_nothing(TURNS, run.out);
         }
 
     /* Calls, and what is no message. */
     {
         running run(MISUSED, at, 70, 64, 9);
         EXPECT(poll_all(queue, run, SIZE_MAX, false, nothing, NULL) == 70 * 9);
-        found_nothing(MISUSED, run);
+        found_nothing(MISUSED, run.out);
         EXPECT(counts_of(queue).refused_calls > 0 && counts_of(queue).garbage == 0 && counts_of(queue).dropped == 0);
     }
     works(hostcall_context_new(device, "no queue", &context, &error));
@@ -265,7 +226,7 @@ int main(int argc, char **argv) {
         running run(NO_QUEUE, hostcall_context_address(context), 70, 64, 0);
         while (!run.is_over)
             pause_a_moment();
-        found_nothing(NO_QUEUE, run);
+        found_nothing(NO_QUEUE, run.out);
     }
     hostcall_context_free(&context);
 
@@ -285,7 +246,7 @@ int main(int argc, char **argv) {
         works(hostcall_post_queue_cancel(queue, &error));
         while (!run.is_over || !waiting.is_over)
             pause_a_moment();
-        found_nothing(UNTIL_REFUSED, run);
+        found_nothing(UNTIL_REFUSED, run.out);
         for (uint64_t found : waiting.out)
             EXPECT(found == 1);
         EXPECT(hostcall_post_queue_has_posts(queue));
@@ -307,7 +268,7 @@ int main(int argc, char **argv) {
         running run(ORDERED, at, 70, 64, 20);
         seen all;
         EXPECT(poll_all(queue, run, SIZE_MAX, false, note, &all) == 70 * 20);
-        found_nothing(ORDERED, run);
+        found_nothing(ORDERED, run.out);
         EXPECT(counts_of(queue).dropped - before.dropped == 4);
         /* Also without a cancellation. */
         works(hostcall_post_queue_renew(queue, &error));
@@ -328,7 +289,7 @@ int main(int argc, char **argv) {
         running run(UNTIL_REFUSED, at, 20, 64, waves * ring);
         while (!run.is_over)
             pause_a_moment();
-        found_nothing(UNTIL_REFUSED, run);
+        found_nothing(UNTIL_REFUSED, run.out);
     }
     fails(hostcall_post_queue_poll(queue, 1, nothing, NULL, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "`queue` is NULL");
 
@@ -342,7 +303,7 @@ int main(int argc, char **argv) {
         works(hostcall_device_close(device, &error));
         while (!run.is_over)
             pause_a_moment();
-        found_nothing(UNTIL_REFUSED, run);
+        found_nothing(UNTIL_REFUSED, run.out);
         fails(hostcall_post_queue_poll(queue, 1, nothing, NULL, NULL, &error), HOSTCALL_STATUS_CLOSED, "closed");
         fails(hostcall_post_queue_renew(queue, &error), HOSTCALL_STATUS_CLOSED, "closed");
     }

@@ -215,7 +215,14 @@ impl Context {
     /// Returns the launch in whose name kernels that others launch with the context call now: [`Context::renew`] begins another
     /// one. What went wrong in launches of hostcall's is told by it too.
     pub fn launch_id(&self) -> LaunchId {
-        self.launch.lock().expect("the context is there")
+        self.hold().1
+    }
+
+    /// Keeps the context from being replaced by another launch meanwhile. Returns the one that it is now.
+    fn hold(&self) -> (MutexGuard<'_, Option<LaunchId>>, LaunchId) {
+        let current = self.launch.lock();
+        let launch = current.expect("the context is there");
+        (current, launch)
     }
 
     /// Returns [the context's launch](Context::launch_id) and those that hostcall has made with it
@@ -225,8 +232,8 @@ impl Context {
     /// When the device was closed.
     pub fn launch_ids(&self) -> Result<Vec<LaunchId>, Error> {
         let device = self.device()?;
-        let current = self.launch.lock();
-        Ok(device.server.launches_of_context(current.expect("the context is there")))
+        let (_current, launch) = self.hold();
+        Ok(device.server.launches_of_context(launch))
     }
 
     /// Returns the device, what keeps the memory that the address leads to, and which launch it is.
@@ -262,8 +269,8 @@ impl Context {
     }
 
     /// Waits until the posts have been handled of kernels with the context that have ended, and tells the trace of what their trace
-    /// points wrote. The caller knows that they have ended: it has waited for their stream. Calls and prints wait by themselves. A handler that runs inline must not call it: it would
-    /// wait for itself.
+    /// points wrote. The caller knows that they have ended: it has waited for their stream. Calls and prints wait by themselves. A
+    /// handler that runs inline must not call it: it would wait for itself.
     ///
     /// # Errors
     /// When the device was closed.
@@ -283,8 +290,8 @@ impl Context {
     /// When the device was closed.
     pub fn failed_checks(&self) -> Result<Vec<FailedCheck>, Error> {
         let device = self.device()?;
-        let current = self.launch.lock();
-        Ok(device.builtins.checks().take(current.expect("the context is there")))
+        let (_current, launch) = self.hold();
+        Ok(device.builtins.checks().take(launch))
     }
 
     /// Returns a raw channel as kernels with the context take it: the bytes of a `struct hostcall_raw_stream` of
@@ -306,8 +313,7 @@ impl Context {
         self.core.check_own(&core, "the raw channel")?;
         keep_once(memory);
         // Under the lock: it is no launch's that has ended.
-        let current = self.launch.lock();
-        let launch = current.expect("the context is there");
+        let (_current, launch) = self.hold();
         channel.note_context(launch);
         let params = ForeignRawParams { launch, ..params };
         Ok(params.as_bytes().try_into().expect("as many bytes as they have"))
@@ -320,8 +326,8 @@ impl Context {
     /// When the device was closed.
     pub fn cancel(&self) -> Result<(), Error> {
         let device = self.device()?;
-        let current = self.launch.lock();
-        device.server.cancel(current.expect("the context is there"), CancelReason::Asked);
+        let (_current, launch) = self.hold();
+        device.server.cancel(launch, CancelReason::Asked);
         Ok(())
     }
 
@@ -332,8 +338,7 @@ impl Context {
     /// When the device was closed or fails, or too many launches have not ended.
     pub fn renew(&self) -> Result<(), Error> {
         let device = self.device()?;
-        let mut current = self.launch.lock();
-        let launch = current.expect("the context is there");
+        let (mut current, launch) = self.hold();
         let next = begin(&device, &self.name)?;
         let at = self.address().offset(LAUNCH_AT as u64);
         // SAFETY: the block lies there, and kernels access the word atomically.

@@ -1,14 +1,14 @@
 //! Kernels of other compilers, as streams launch them and graphs keep them.
 
-use super::error::{Error, LaunchRefused};
+use super::error::Error;
 use super::grid::Grid;
 use super::hostcalls::Serving;
 use super::inner::Inner;
+use super::prepare::begin_with;
 use super::stream::{Parameters, Parts};
 use super::words::StreamWords;
 use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::layout::LAUNCHES;
 use hostcall_abi::raw::ForeignRawParams;
 use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{HiddenParameters, Kernel};
@@ -74,7 +74,7 @@ impl ForeignKernel {
         let called_by = context_of(own);
         let launch = match called_by {
             Some(context) => context.begin(device, record)?,
-            None => begin(device, record)?,
+            None => begin_with(device, record)?,
         };
         let stop_at = words.stop_at().get();
         for (at, argument) in own {
@@ -93,11 +93,6 @@ impl ForeignKernel {
     }
 }
 
-fn begin(device: &Inner, record: LaunchRecord) -> Result<LaunchId, Error> {
-    let limit = LAUNCHES as usize;
-    Ok(device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?)
-}
-
 impl CurrentLaunch {
     pub fn new(launch: LaunchId) -> Self {
         Self(Mutex::new(Some(launch)))
@@ -112,7 +107,7 @@ impl CurrentLaunch {
     fn begin(&self, device: &Inner, record: LaunchRecord) -> Result<LaunchId, Error> {
         // Under the lock: the context is not replaced meanwhile.
         let context = self.lock();
-        let launch = begin(device, LaunchRecord { context: context.unwrap_or_default(), ..record })?;
+        let launch = begin_with(device, LaunchRecord { context: context.unwrap_or_default(), ..record })?;
         if context.is_none() {
             device.server.cancel(launch, CancelReason::Asked);
         }

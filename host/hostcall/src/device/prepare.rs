@@ -12,6 +12,7 @@ use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::{LaunchId, LaunchParams, TRACED};
 use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_seam::{BackendError, DeviceKind, KernelLimits, KernelMemory, Properties};
+use hostcall_server::LaunchRecord;
 use std::fmt;
 use std::sync::Arc;
 
@@ -136,12 +137,16 @@ pub(crate) fn begin(
     sequence: u64,
     words: &StreamWords,
 ) -> Result<LaunchId, Error> {
-    let record = grid.record(name);
-    let limit = LAUNCHES as usize;
-    let id = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
+    let id = begin_with(device, grid.record(name))?;
     let of_stream = OfStream { stop_at: words.stop_at().get(), last_post: words.last_post().get(), list: 0 };
     parameters.set_at(0, params(device, grid, memory, sequence, id, of_stream).as_bytes());
     Ok(id)
+}
+
+/// Begins a launch for the server alone.
+pub(crate) fn begin_with(device: &Inner, record: LaunchRecord) -> Result<LaunchId, Error> {
+    let limit = LAUNCHES as usize;
+    Ok(device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?)
 }
 
 /// Addresses that launches of a stream have in common.

@@ -135,7 +135,8 @@ impl Checks {
         let _ = self.contexts.set(Box::new(context_of));
     }
 
-    /// Takes those of a launch, or of a context with the launches that hostcall has made with it: in the order in which they failed first.
+    /// Takes those of a launch, or of a context with the launches that hostcall has made with it, in the order in which they failed
+    /// first.
     pub fn take(&self, launch: LaunchId) -> Vec<FailedCheck> {
         self.failed.lock().remove(&launch).unwrap_or_default()
     }
