@@ -134,7 +134,8 @@ pub use device::graph;
 
 pub use device::{
     Context, Device, DeviceBuffer, Error, Event, Fence, Grid, Hostcall, HostcallState, LaunchFailure,
-    LaunchKernel, NoBuffer, NotContinuous, Stream, UntypedHostcall, WeakDevice, WireType,
+    LaunchKernel, NoBuffer, NotContinuous, PointFilter, PointRecording, Stream, UntypedHostcall, WeakDevice,
+    WireType,
 };
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;

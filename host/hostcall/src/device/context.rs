@@ -58,7 +58,7 @@ pub(super) struct Reach {
     _channel: Arc<dyn Memory>,
     _extras: [Arc<dyn Memory>; 3],
     _region: Arc<SharedMemory>,
-    points: Option<Arc<dyn PointsOfOthers>>,
+    points: Arc<dyn PointsOfOthers>,
 }
 
 /// Memory that kernels may reach.
@@ -130,7 +130,7 @@ impl Device {
         let block = backend.allocate(CONTEXT_BYTES)?;
         let name: Arc<str> = name.into();
         let launch = begin(inner, &name)?;
-        let points = inner.points_of_others.clone();
+        let points = inner.points.of_others()?;
         let written = ContextParams {
             magic: MAGIC,
             major: MAJOR,
@@ -140,10 +140,10 @@ impl Device {
             home_slots: layout.home_slots - first,
             lanes: layout.lanes,
             launch,
-            flags: if points.is_some() { POINTS_VERSION << POINTS_SHIFT } else { 0 },
+            flags: POINTS_VERSION << POINTS_SHIFT,
             channel: inner.channel.address().get(),
             wake: if is_software { wake_up(&inner.server) } else { [0; 2] },
-            points: points.as_ref().map_or(0, |points| points.give().get()),
+            points: points.give().get(),
             reserved: [0; 7],
         };
         // SAFETY: the memory is new, and as long.
@@ -243,13 +243,11 @@ impl Context {
 
     /// Tells the trace of all that trace points of the context's kernels have written.
     fn tell_points(&self) {
-        if let Some(points) = &self.reach.points {
-            points.tell();
-        }
+        self.reach.points.tell();
     }
 
-    /// Returns where its kernels write trace points, if the device is traced.
-    pub(super) fn points(&self) -> Option<Arc<dyn PointsOfOthers>> {
+    /// Returns where its kernels write trace points.
+    pub(super) fn points(&self) -> Arc<dyn PointsOfOthers> {
         self.reach.points.clone()
     }
 
