@@ -23,6 +23,7 @@ mod inner;
 mod launch;
 mod llvm;
 mod load;
+mod look;
 mod open_devices;
 mod owners;
 mod post_queue;
@@ -39,6 +40,7 @@ mod transfer;
 mod untyped;
 mod uses;
 mod waiting;
+pub mod watch;
 mod words;
 mod work;
 
