@@ -294,6 +294,7 @@ impl DeviceBuilder {
             server: server.clone(),
             hostcalls: hostcalls.clone(),
             stdio: builtins.stdio_shared(),
+            tracer: traced.as_ref().map(|traced| traced.tracer.clone()),
         });
         let inner = Arc::new_cyclic(|device| Inner {
             core,

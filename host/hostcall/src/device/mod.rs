@@ -24,6 +24,7 @@ mod launch;
 mod llvm;
 mod load;
 mod look;
+mod metrics;
 mod open_devices;
 mod owners;
 mod post_queue;

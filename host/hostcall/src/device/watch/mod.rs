@@ -23,8 +23,9 @@ mod identity;
 mod socket;
 mod state;
 
-pub use client::{WatchError, ask, processes, state};
-pub use state::{DeviceState, Identity, LaunchState, OutputState, Process, Wait, Workgroup};
+pub use crate::device::metrics::{DeviceMetrics, Latency, MethodMetrics};
+pub use client::{WatchError, ask, metrics, processes, state};
+pub use state::{DeviceState, Identity, LaunchState, Metrics, OutputState, Process, Wait, Workgroup};
 
 pub(crate) use socket::{listen, stop_in_child};
 
@@ -37,6 +38,13 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// What it does now: a [`Process`].
     State,
+    /// What its devices have counted: [`Metrics`].
+    Metrics,
+}
+
+/// Returns what the devices of this process have counted, also those that have ended.
+pub fn own_metrics() -> Metrics {
+    collect::metrics()
 }
 
 /// What comes back.
@@ -54,5 +62,6 @@ enum Answer<T> {
 fn answer(request: Request) -> serde_json::Result<String> {
     match request {
         Request::State => serde_json::to_string(&Answer::Ok(collect::process())),
+        Request::Metrics => serde_json::to_string(&Answer::Ok(collect::metrics())),
     }
 }
