@@ -23,6 +23,8 @@ mod inner;
 mod launch;
 mod llvm;
 mod load;
+mod look;
+mod metrics;
 mod open_devices;
 mod owners;
 mod post_queue;
@@ -40,6 +42,7 @@ mod transfer;
 mod untyped;
 mod uses;
 mod waiting;
+pub mod watch;
 mod words;
 mod work;
 
