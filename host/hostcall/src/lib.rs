@@ -78,7 +78,8 @@
 //! waiting, words         threads that wait; words that streams and kernels share
 //! buffer, transfer       memory with its types; copies and fills that were checked
 //! images, hostcalls      code; what answers kernels that speak ROCm's protocol
-//! metrics, look, inner   what devices count; what others may look at of one; an open device
+//! metrics, look          what devices count; what others may look at of one
+//! point_filter, inner    which trace points somebody wants; an open device
 //! stream                 operations in order: pushed, submitted, signalled, settled, waited for, cancelled
 //! arguments, prepare     packed arguments; what a launch needs before a stream gets it
 //! foreign                kernels of other compilers, as streams launch them and graphs keep them
@@ -89,7 +90,8 @@
 //! context, fence         what kernels get that others launch; how far their streams have come
 //! post_queue             posts of such kernels for a thread of the user's
 //! llvm, rocm             programs of LLVM's libc; code objects of other compilers
-//! services, watch        services that come and go; how other processes look into this one
+//! services, recording    services that come and go; trace points of kernels that run
+//! watch                  how other processes look into this one
 //! forked                 children of `fork`
 //! builder                opening a device
 //! ```

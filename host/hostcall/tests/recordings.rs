@@ -148,7 +148,8 @@ fn points_are_switched_in_a_running_launch_without_half_a_span() {
     for name in ["round", "inner", "number", "round {0} is over"] {
         assert!(counts.get(name).is_some_and(|count| *count >= 100 * WORKGROUPS as usize), "{counts:?}");
     }
-    let kernels = recorded.points.iter().map(|point| recorded.names.launch(point.launch).unwrap().kernel.clone());
+    let kernels =
+        recorded.points.iter().map(|point| recorded.names.launch(point.launch).unwrap().kernel.clone());
     assert!(kernels.into_iter().all(|kernel| &*kernel == "rounds"));
 }
 

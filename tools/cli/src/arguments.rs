@@ -140,6 +140,33 @@ pub enum TraceCommand {
         #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = every, allow_negative_numbers = true)]
         every: Duration,
     },
+    /// Begins to record trace points of a program that runs, into a file
+    On {
+        /// The process, or several
+        #[arg(required = true)]
+        pid: Vec<u32>,
+        /// The file; of several processes each writes one with its number before the ending
+        #[arg(long, value_name = "FILE", default_value = "hostcall.trace")]
+        to: PathBuf,
+        /// Only points whose name (an event's format) is so; `*` and `?` stand for any characters. May be given several times
+        #[arg(long, value_name = "NAME")]
+        points: Vec<String>,
+        /// Only points of kernels whose name is so. May be given several times
+        #[arg(long, value_name = "NAME")]
+        kernels: Vec<String>,
+        /// Only points of this launch, as `17.3`
+        #[arg(long, value_name = "ID")]
+        launch: Option<String>,
+        /// Ends the trace after so many seconds, and waits for that
+        #[arg(long, value_name = "SECONDS", value_parser = every, allow_negative_numbers = true)]
+        r#for: Option<Duration>,
+    },
+    /// Ends what `on` has begun
+    Off {
+        /// The process, or several
+        #[arg(required = true)]
+        pid: Vec<u32>,
+    },
     /// Writes a trace in the format that the output's ending names: .pftrace (https://ui.perfetto.dev), .arrow, .parquet, .csv
     Export {
         /// The trace

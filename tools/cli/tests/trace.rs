@@ -1,6 +1,8 @@
 //! Runs are traced, and traces are read.
 
 mod common;
+#[path = "trace/live.rs"]
+mod live;
 #[path = "trace/top.rs"]
 mod top;
 

@@ -3,12 +3,15 @@
 use crate::common::{self, output, run, source};
 use crate::contexts::nvidia;
 use crate::{CUDA, FLAGS, HIP, hip_kernels, nvptx64, temporary};
-use hostcall::trace::{Event, Names, Point, PointKind, Reader};
+use hostcall::rocm::{KernelArgument, Version};
+use hostcall::trace::{Event, Names, Point, PointKind, Reader, Tracer};
+use hostcall::{Device, Grid, PointFilter, PointRecording};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 const KERNELS: &str = "tests/c/points.hip";
 
@@ -177,6 +180,62 @@ fn points_of_kernels_in_hip_are_in_the_trace() {
         check(&file, 64);
         assert_eq!(run(Command::new(&*HOST).args(["gfx942", "none"]).arg(&code)), "passed\n", "{level}");
     }
+}
+
+/// Points are switched while kernels run, to which nobody says so.
+#[test]
+fn points_of_kernels_in_hip_are_switched() {
+    const LAUNCHES: u32 = 40;
+    const LANES: u32 = 128;
+    let device = Device::open("gfx942").unwrap();
+    let (stream, context) = (device.stream().unwrap(), device.context("switched").unwrap());
+    let code = std::fs::read(hip_kernels(&[&HIP[..], &["-O3"]].concat(), KERNELS, "switched.co")).unwrap();
+    let code = device.load_code_object_bytes(&code, Version::Stacks).unwrap();
+    let (kernel, out) = (code.kernel("points").unwrap(), device.alloc_zeroed::<u64>(LANES as usize).unwrap());
+    let launch = || {
+        let arguments = [
+            KernelArgument::context(&context),
+            KernelArgument::buffer(&out),
+            KernelArgument::value(LANES),
+            KernelArgument::value(30u32),
+        ];
+        // SAFETY: these are what the kernel takes.
+        unsafe { kernel.launch(&stream, Grid::new(1, LANES), &arguments) }.unwrap();
+    };
+    let record = |filter: PointFilter, meanwhile: &dyn Fn(&PointRecording)| {
+        let file = temporary("switched.trace");
+        let tracer = Tracer::builder().file(&file).unwrap().start().unwrap();
+        let recording = device.record_points(&tracer, filter).unwrap();
+        meanwhile(&recording);
+        stream.synchronize().unwrap();
+        drop(recording);
+        tracer.finish(Duration::from_secs(60));
+        Seen::of(&file)
+    };
+    launch();
+    let toggled = record(PointFilter::default(), &|recording| {
+        for _ in 0..LAUNCHES {
+            launch();
+            recording.pause().unwrap();
+            launch();
+            recording.resume().unwrap();
+        }
+    });
+    let of = |seen: &Seen, kind: PointKind| {
+        let counts =
+            seen.counts.iter().filter(|((_, of, _), _)| *of == kind).map(|(_, (records, _))| records);
+        counts.sum::<u64>()
+    };
+    let [begins, ends, counters] =
+        [PointKind::Begin, PointKind::End, PointKind::Counter].map(|kind| of(&toggled, kind));
+    assert!(begins > 0 && counters > 0, "{:?}", toggled.counts);
+    assert!(toggled.lost > 0 || begins == ends, "{begins} begins, {ends} ends");
+    let wanted = record(PointFilter::default().name("half"), &|_| launch());
+    let waves = u64::from(LANES / 64);
+    assert_eq!(
+        (of(&wanted, PointKind::Counter) + wanted.lost, of(&wanted, PointKind::Begin)),
+        (30 * waves, 0)
+    );
 }
 
 #[test]

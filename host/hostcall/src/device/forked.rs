@@ -8,7 +8,7 @@ use super::inner::Inner;
 use super::metrics::{DeviceMetrics, hold_ended};
 use super::open_devices::{self, OpenDevice};
 use super::waiting::hold_waiters;
-use super::watch::stop_in_child;
+use super::watch::{forget_trace, hold_trace, stop_in_child};
 use hostcall_locks::MutexGuard;
 use hostcall_seam::DeviceKind;
 use hostcall_server::services::hold_check_numbers;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 struct Held {
     devices: MutexGuard<'static, Vec<(u64, OpenDevice)>>,
     ended: MutexGuard<'static, BTreeMap<String, DeviceMetrics>>,
-    _others: [Box<dyn Any>; 5],
+    _others: [Box<dyn Any>; 6],
 }
 
 thread_local! {
@@ -40,10 +40,13 @@ pub(super) fn watch() {
 }
 
 extern "C" fn before() {
+    // Before the devices: whoever begins a trace looks for them.
+    let trace: Box<dyn Any> = Box::new(hold_trace());
     let hold = || Held {
         devices: open_devices::lock(),
         ended: hold_ended(),
         _others: [
+            trace,
             Box::new(hold_captures()),
             Box::new(hold_waiters()),
             Box::new(hostcall_softdev::hold_locks()),
@@ -79,6 +82,8 @@ extern "C" fn in_child() {
         if let Some(mut held) = forking.borrow_mut().take() {
             held.ended.clear();
             held.devices.drain(..).for_each(close);
+            drop(held);
+            forget_trace();
         }
     });
 }

@@ -9,7 +9,7 @@ use super::hostcalls::Hostcalls;
 use super::images::Images;
 use super::look::Look;
 use super::owners::Owners;
-use super::raw::DevicePoints;
+use super::point_filter::PointFilter;
 use super::reaper::ReaperThread;
 use super::words::{StreamWordTable, StreamWords};
 use hostcall_abi::launch::{ChannelParams, LaunchId};
@@ -75,6 +75,26 @@ impl Device {
     }
 }
 
+/// The trace points of a device's kernels, which one recording at a time may have.
+pub(crate) trait DevicePoints: Send + Sync {
+    /// Returns where kernels of others write, for a context.
+    fn of_others(&self) -> Result<Arc<dyn PointsOfOthers>, Error>;
+    /// Begins a recording to this tracer, if there is none. Returns its number. `records_launches` says that the server has the
+    /// source too.
+    fn begin(
+        &self,
+        server: &Arc<Server>,
+        tracer: &Tracer,
+        source: Source,
+        records_launches: bool,
+        filter: PointFilter,
+    ) -> Result<u64, Error>;
+    /// Switches the points of a recording on or off, if it is not over.
+    fn switch(&self, recording: u64, is_on: bool) -> Result<(), Error>;
+    /// Ends a recording, if it is not over: all that was written is in the tracer's queue then.
+    fn end(&self, recording: u64);
+}
+
 /// Where kernels that others launch write trace points.
 pub(crate) trait PointsOfOthers: Send + Sync {
     /// Returns the address for a context, whose kernels may write there from now on until the process ends.
@@ -90,7 +110,7 @@ pub(crate) struct Inner {
     pub builtins: Builtins,
     pub traced: Option<Traced>,
     /// Trace points, which somebody may record.
-    pub points: Arc<DevicePoints>,
+    pub points: Arc<dyn DevicePoints>,
     /// What kernels read of the channel, as it is in `channel`.
     pub channel_params: ChannelParams,
     /// [`LaunchParams::channel`](hostcall_abi::launch::LaunchParams::channel).

@@ -27,6 +27,7 @@ mod look;
 mod metrics;
 mod open_devices;
 mod owners;
+mod point_filter;
 mod post_queue;
 mod prepare;
 pub mod raw;
@@ -67,8 +68,9 @@ pub use images::{EmbeddedImage, Image, LoadedKernel, TypedKernel};
 pub use inner::{Device, WeakDevice};
 pub use launch::LaunchKernel;
 pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun};
+pub use point_filter::PointFilter;
 pub use post_queue::{PostQueue, PostQueueSizes};
-pub use recording::{PointFilter, PointRecording};
+pub use recording::PointRecording;
 pub use rocm::{CodeObject, CodeObjectKernel, KernelArgument};
 pub use seam::{
     BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceInfo, DeviceKind, KernelLimits,

@@ -3,6 +3,7 @@
 mod dump;
 mod export;
 mod info;
+mod live;
 
 use crate::arguments::TraceCommand;
 use crate::output::Stdout;
@@ -107,6 +108,10 @@ pub fn run(command: TraceCommand) -> Outcome {
         TraceCommand::Info { file } => printed(|out| info(&file, out)),
         TraceCommand::Dump { file } => printed(|out| dump(&file, out)),
         TraceCommand::Top { file, every } => crate::top::run(&file, every),
+        TraceCommand::On { pid, to, points, kernels, launch, r#for } => {
+            live::on(&pid, &to, points, kernels, launch, r#for)
+        }
+        TraceCommand::Off { pid } => live::off(&pid),
         TraceCommand::Export { file, out, stream } => export(&file, &out, stream.as_deref()),
     }
 }

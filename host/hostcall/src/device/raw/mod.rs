@@ -25,7 +25,7 @@ use hostcall_locks::Mutex;
 pub(super) use memory::Memory;
 pub(crate) use of_others::WrittenByOthers;
 use pace::Pace;
-pub(crate) use points::DevicePoints;
+pub(crate) use points::PointsChannel;
 pub(super) use points::{PointNames, PointService};
 pub use reader::{Messages, RawPage, RawReader, Records};
 pub use recording::Recording;

@@ -1,7 +1,7 @@
 //! The trace points of a device: the raw channel into which they write, made when somebody first records them, and what reads it.
 //!
 //! ```text
-//!  Device::record_points             DevicePoints                                   kernels
+//!  Device::record_points             PointsChannel                                  kernels
 //!  ─────────────────────────────────────────────────────────────────────────────────────────
 //!  begin: channel, if there is none; what is left of an earlier recording goes
 //!         PointNames (service): which trace, which points are wanted
@@ -17,8 +17,8 @@
 use super::{Found, Inner, Memory, Pace, Placement, RawReader, WrittenByOthers};
 use crate::device::core::Core;
 use crate::device::error::Error;
-use crate::device::inner::PointsOfOthers;
-use crate::device::recording::PointFilter;
+use crate::device::inner::{DevicePoints, PointsOfOthers};
+use crate::device::point_filter::PointFilter;
 use hostcall_abi::CallError;
 use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::LaunchId;
@@ -312,7 +312,7 @@ struct State {
 }
 
 /// The trace points of a device.
-pub(crate) struct DevicePoints {
+pub(crate) struct PointsChannel {
     core: Arc<Core>,
     /// Where the switch lies.
     switch: DeviceAddress,
@@ -322,7 +322,7 @@ pub(crate) struct DevicePoints {
     state: Mutex<State>,
 }
 
-impl DevicePoints {
+impl PointsChannel {
     /// No memory is taken for them before somebody records them.
     pub fn new(core: &Arc<Core>, switch: DeviceAddress, layout: &Layout, names: Arc<PointNames>) -> Self {
         let (others, state) = Default::default();
@@ -343,11 +343,6 @@ impl DevicePoints {
         let others = WrittenByOthers::new(&self.core, self.layout(), self.home_slots)?;
         // Another thread's, which nobody knows yet, is as good.
         Ok(self.others.get_or_init(|| Arc::new(others)))
-    }
-
-    /// Returns where kernels of others write, for a context.
-    pub fn of_others(&self) -> Result<Arc<dyn PointsOfOthers>, Error> {
-        Ok(self.written_by_others()?.clone())
     }
 
     fn make_channel(&self, server: &Arc<Server>) -> Result<Channel, Error> {
@@ -384,9 +379,14 @@ impl DevicePoints {
         unsafe { self.core.backend.store_words(self.switch, &word.to_le_bytes(), 8) }?;
         Ok(self.written_by_others()?.set(if is_on { number } else { 0 })?)
     }
+}
 
-    /// Begins a recording, if there is none. Returns its number.
-    pub fn begin(
+impl DevicePoints for PointsChannel {
+    fn of_others(&self) -> Result<Arc<dyn PointsOfOthers>, Error> {
+        Ok(self.written_by_others()?.clone())
+    }
+
+    fn begin(
         &self,
         server: &Arc<Server>,
         tracer: &Tracer,
@@ -433,8 +433,7 @@ impl DevicePoints {
         Ok(*begun)
     }
 
-    /// Switches the points of a recording on or off, if it is not over.
-    pub fn switch(&self, recording: u64, is_on: bool) -> Result<(), Error> {
+    fn switch(&self, recording: u64, is_on: bool) -> Result<(), Error> {
         self.core.check_open()?;
         let mut state = self.state.lock();
         let State { channel: Some(channel), recorded: Some(recorded), .. } = &mut *state else {
@@ -447,8 +446,7 @@ impl DevicePoints {
         Ok(())
     }
 
-    /// Ends a recording, if it is not over: all that was written is in the tracer's queue then.
-    pub fn end(&self, recording: u64) {
+    fn end(&self, recording: u64) {
         // A child has not the thread that reads, and its locks may be somebody's.
         if self.core.is_forked() {
             return;

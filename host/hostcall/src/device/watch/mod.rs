@@ -22,17 +22,20 @@ mod collect;
 mod identity;
 mod socket;
 mod state;
+mod trace;
 
 pub use crate::device::metrics::{DeviceMetrics, Latency, MethodMetrics};
 pub use client::{WatchError, ask, metrics, processes, state};
 pub use state::{DeviceState, Identity, LaunchState, Metrics, OutputState, Process, Wait, Workgroup};
+pub use trace::{TraceAsked, TraceBegun, TraceEnded};
 
 pub(crate) use socket::{listen, stop_in_child};
+pub(crate) use trace::{forget as forget_trace, hold as hold_trace};
 
 use serde::{Deserialize, Serialize};
 
 /// What can be asked of a process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Request {
@@ -40,6 +43,10 @@ pub enum Request {
     State,
     /// What its devices have counted: [`Metrics`].
     Metrics,
+    /// To record trace points of its kernels: a [`TraceBegun`].
+    TraceOn(TraceAsked),
+    /// To end what it records so: a [`TraceEnded`].
+    TraceOff,
 }
 
 /// Returns what the devices of this process have counted, also those that have ended.
@@ -57,11 +64,20 @@ enum Answer<T> {
     Error(String),
 }
 
-/// Answers a request with JSON, on a thread that may wait. Locks under which a driver or a user's code is called are not taken,
-/// so that there is an answer whatever hangs.
+fn done<T: Serialize>(result: Result<T, String>) -> serde_json::Result<String> {
+    match result {
+        Ok(answer) => serde_json::to_string(&Answer::Ok(answer)),
+        Err(sentence) => serde_json::to_string(&Answer::<T>::Error(sentence)),
+    }
+}
+
+/// Answers a request with JSON, on a thread that may wait. Locks under which a driver or a user's code is called are not taken for
+/// what is told, so that there is an answer whatever hangs.
 fn answer(request: Request) -> serde_json::Result<String> {
     match request {
         Request::State => serde_json::to_string(&Answer::Ok(collect::process())),
         Request::Metrics => serde_json::to_string(&Answer::Ok(collect::metrics())),
+        Request::TraceOn(asked) => done(trace::begin(asked)),
+        Request::TraceOff => done(trace::end()),
     }
 }

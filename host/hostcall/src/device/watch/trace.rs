@@ -1,14 +1,14 @@
 //! Recording the trace points of a process that runs, because another process asks for it.
 
-use super::{TraceAsked, TraceBegun, TraceEnded};
 use crate::device::inner::{Device, Inner};
 use crate::device::open_devices;
-use crate::device::recording::{PointFilter, PointRecording};
+use crate::device::point_filter::PointFilter;
+use crate::device::recording::PointRecording;
 use hostcall_abi::launch::LaunchId;
-use hostcall_locks::{Condvar, Mutex};
+use hostcall_locks::{Condvar, Mutex, MutexGuard};
 use hostcall_trace::Tracer;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the end of a trace waits for its file.
@@ -16,6 +16,40 @@ const LONGEST_FINISH: Duration = Duration::from_secs(2);
 
 /// Longest time that a trace may be asked for.
 const LONGEST_TRACE: Duration = Duration::from_secs(7 * 86_400);
+
+/// What another process wants recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceAsked {
+    /// The file, by its whole path, which the process writes.
+    pub file: PathBuf,
+    /// Points whose names match one of these ([`crate::PointFilter`]); all if there is none.
+    pub points: Vec<String>,
+    /// Kernels whose names match one of these; all if there is none.
+    pub kernels: Vec<String>,
+    /// One launch alone, as `17.3`.
+    pub launch: Option<String>,
+    /// The process ends the trace after so many seconds.
+    pub for_s: Option<f64>,
+}
+
+/// What is recorded from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceBegun {
+    /// The devices.
+    pub devices: Vec<String>,
+    /// Why others are not recorded.
+    pub refused: Vec<String>,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceEnded {
+    /// The file.
+    pub file: PathBuf,
+    /// What it lacks, in a sentence.
+    pub lost: Option<String>,
+}
 
 /// A trace that others have asked for.
 struct Trace {
@@ -37,12 +71,25 @@ impl Trace {
 struct State {
     number: u64,
     trace: Option<Trace>,
+    /// A trace ends by itself now.
+    is_ending: bool,
     ended: Option<TraceEnded>,
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 /// The state has changed.
 static CHANGED: Condvar = Condvar::new();
+
+/// Nobody begins or ends a trace while what is returned lives.
+pub(crate) fn hold() -> impl Sized {
+    let state: MutexGuard<'static, _> = STATE.lock();
+    state
+}
+
+/// Forgets a trace of the parent's in its child, which has not the threads that write it.
+pub(crate) fn forget() {
+    std::mem::forget(STATE.lock().take());
+}
 
 /// Begins a trace.
 pub(super) fn begin(asked: TraceAsked) -> Result<TraceBegun, String> {
@@ -56,12 +103,19 @@ pub(super) fn begin(asked: TraceAsked) -> Result<TraceBegun, String> {
         ),
     };
     let filter = filter(&asked)?;
+    // Who opens a pipe waits for its reader.
+    if asked.file.metadata().is_ok_and(|file| !file.is_file()) {
+        return Err(format!("{} is no file: name one, or none that is there", asked.file.display()));
+    }
     let mut state = STATE.lock();
     let state = state.get_or_insert_default();
+    if state.is_ending {
+        return Err("the trace before ends just now: ask again".into());
+    }
     if let Some(trace) = &state.trace {
         return Err(format!("it is traced already, to {}: end that trace first", trace.file.display()));
     }
-    let devices: Vec<Device> = open();
+    let devices = open();
     if devices.is_empty() {
         return Err("it has no device open".into());
     }
@@ -108,7 +162,8 @@ fn filter(asked: &TraceAsked) -> Result<PointFilter, String> {
             Some(LaunchId::new(index.parse().ok()?, generation.parse().ok()?))
         });
         let id = id.filter(|id| id.to_string() == *launch);
-        filter = filter.launch(id.ok_or_else(|| format!("no launch has the id {launch}: ids are like 17.3"))?);
+        filter =
+            filter.launch(id.ok_or_else(|| format!("no launch has the id {launch}: ids are like 17.3"))?);
     }
     Ok(filter)
 }
@@ -126,7 +181,14 @@ fn end_after(number: u64, limit: Duration) {
     while let Some(running) = state.as_mut().filter(|state| state.number == number && state.trace.is_some()) {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            running.ended = running.trace.take().map(Trace::end);
+            let trace = running.trace.take();
+            running.is_ending = true;
+            drop(state);
+            let ended = trace.map(Trace::end);
+            if let Some(state) = STATE.lock().as_mut() {
+                (state.is_ending, state.ended) = (false, ended);
+            }
+            CHANGED.notify_all();
             return;
         }
         state = CHANGED.wait_timeout(state, left).0;
@@ -135,12 +197,12 @@ fn end_after(number: u64, limit: Duration) {
 
 /// Ends the trace, or says how it has ended.
 pub(super) fn end() -> Result<TraceEnded, String> {
-    let mut state = STATE.lock();
-    let running = state.get_or_insert_default();
-    let ended = match running.trace.take() {
-        Some(trace) => Some(trace.end()),
-        None => running.ended.take(),
+    let (trace, ended) = {
+        let is_ending = |state: &mut Option<State>| state.as_ref().is_some_and(|state| state.is_ending);
+        let mut state = CHANGED.wait_while(STATE.lock(), is_ending);
+        let state = state.get_or_insert_default();
+        (state.trace.take(), state.ended.take())
     };
     CHANGED.notify_all();
-    ended.ok_or_else(|| "it is not traced".into())
+    trace.map(Trace::end).or(ended).ok_or_else(|| "it is not traced".into())
 }
