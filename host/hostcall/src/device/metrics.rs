@@ -166,7 +166,8 @@ macro_rules! device_metrics {
         }
 
         impl DeviceMetrics {
-            fn add(&mut self, other: &Self) {
+            /// Adds what other devices of the name count.
+            pub fn add(&mut self, other: &Self) {
                 self.open += other.open;
                 self.oldest_wait_s = self.oldest_wait_s.max(other.oldest_wait_s);
                 for (end, count) in &other.launches_ended {
@@ -179,13 +180,15 @@ macro_rules! device_metrics {
                 $(self.$level += other.$level;)*
             }
 
-            /// Forgets what is of open devices alone.
-            fn end(&mut self) {
+            /// Forgets what is of open devices alone: what is left only grows.
+            #[must_use]
+            pub fn ended(mut self) -> Self {
                 (self.open, self.oldest_wait_s) = (0, 0.0);
                 for method in &mut self.methods {
                     (method.waiting, method.oldest_wait_s) = (0, 0.0);
                 }
                 $(self.$level = 0;)*
+                self
             }
         }
     };
@@ -274,8 +277,8 @@ pub(crate) fn hold_ended() -> MutexGuard<'static, BTreeMap<String, DeviceMetrics
 }
 
 /// Keeps what a device has counted that ends.
-pub(crate) fn note_ended(mut metrics: DeviceMetrics) {
-    metrics.end();
+pub(crate) fn note_ended(metrics: DeviceMetrics) {
+    let mut metrics = metrics.ended();
     let mut ended = ENDED.lock();
     if ended.len() >= MOST_NAMES && !ended.contains_key(&metrics.name) {
         metrics.name = "(others)".to_owned();
@@ -285,15 +288,21 @@ pub(crate) fn note_ended(mut metrics: DeviceMetrics) {
     of.add(&metrics);
 }
 
+/// Adds what devices count to a list that has each name once.
+pub(crate) fn add_all(all: &mut Vec<DeviceMetrics>, devices: impl IntoIterator<Item = DeviceMetrics>) {
+    for device in devices {
+        match all.iter_mut().find(|of| of.name == device.name) {
+            Some(of) => of.add(&device),
+            None => all.push(device),
+        }
+    }
+}
+
 /// Adds what open devices count to what was kept of those that have ended.
 pub(crate) fn with_ended(open: impl IntoIterator<Item = DeviceMetrics>) -> Vec<DeviceMetrics> {
-    let mut all = ENDED.lock().clone();
-    for device in open {
-        let of = all.entry(device.name.clone()).or_default();
-        of.name.clone_from(&device.name);
-        of.add(&device);
-    }
-    all.into_values().collect()
+    let mut all: Vec<_> = ENDED.lock().values().cloned().collect();
+    add_all(&mut all, open);
+    all
 }
 
 #[cfg(test)]

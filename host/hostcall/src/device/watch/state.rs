@@ -1,6 +1,6 @@
 //! What a process says of itself, as both sides have it.
 
-use crate::device::metrics::DeviceMetrics;
+use crate::device::metrics::{DeviceMetrics, add_all};
 use hostcall_server::WavePlace;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,19 @@ pub struct Metrics {
     pub who: Identity,
     /// Its devices by their names, also those that have ended.
     pub devices: Vec<DeviceMetrics>,
+}
+
+impl Metrics {
+    /// Makes those of a process.
+    pub fn new(who: Identity, devices: Vec<DeviceMetrics>) -> Self {
+        Self { who, devices }
+    }
+
+    /// Adds what another process has counted, which is of the same rank. The process is then that one.
+    pub fn add(&mut self, other: Self) {
+        self.who = other.who;
+        add_all(&mut self.devices, other.devices);
+    }
 }
 
 /// What an open device does.
