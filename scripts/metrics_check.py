@@ -135,7 +135,7 @@ def check_text(text):
 def check_page(address, picture):
     """Has Chromium show the page."""
     chromium = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
-    chromium += ["--window-size=1100,1000", "--virtual-time-budget=3000"]
+    chromium += ["--window-size=1100,1000", "--virtual-time-budget=6000"]
     with tempfile.TemporaryDirectory() as profile:
         chromium.append(f"--user-data-dir={profile}")
         shown = subprocess.run(
