@@ -89,6 +89,19 @@ pub enum Command {
     /// Reads traces: files of `hostcall run --trace`, and of raw channels that record
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Shows what processes of yours do that have devices open, while they run: calls a second, how long these take, who waits,
+    /// losses. They need no preparation, and are not held up
+    Top {
+        /// Processes; all of this user's without one
+        pids: Vec<u32>,
+        /// Seconds between two screens, or between what is printed where the standard output is no terminal;
+        /// at least 0.05
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = every, allow_negative_numbers = true)]
+        every: Duration,
+    },
+    /// Shows the same and more as a page for browsers, and has metrics for Prometheus and OpenTelemetry. Prints the page's
+    /// address with the token that it needs, which is HOSTCALL_TOKEN of the environment or a random one
+    Serve(crate::serve::Options),
     /// Lists the devices, and why those that are not there are not
     Devices {
         /// Opens each device and says also what to build for it, and how much of it there is
@@ -422,7 +435,7 @@ fn lane(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "give a lane's number in its workgroup, from 0 on")
 }
 
-fn every(text: &str) -> Result<Duration, &'static str> {
+pub fn every(text: &str) -> Result<Duration, &'static str> {
     match seconds(text) {
         Ok(every) if every >= LEAST_EVERY => Ok(every),
         Err(too_long) if text.parse().is_ok_and(|seconds: f64| seconds > MOST_SECONDS) => Err(too_long),

@@ -14,6 +14,7 @@ mod new;
 mod output;
 mod report;
 mod run;
+mod serve;
 mod top;
 mod trace;
 mod wait;
@@ -61,6 +62,8 @@ fn main() {
             Command::New { app: false, name } => new::package(&name),
             Command::New { app: true, name } => new::app(&name),
             Command::Trace(command) => trace::run(command),
+            Command::Serve(options) => serve::run(options),
+            Command::Top { pids, every } => top::run_processes(pids, every),
             Command::Devices { verbose } => devices(verbose),
             Command::Bench { device, image, device_printf: true, .. } => bench::device_printf(device, image),
             Command::Bench { device, image, json, only, .. } => bench::run(device, image, json, only),

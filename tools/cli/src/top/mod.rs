@@ -1,7 +1,8 @@
-//! `hostcall trace top`: what a run does, by the trace that it writes.
+//! `hostcall trace top`: what a run does, by the trace that it writes. [`processes`] shows what processes do, in the same way.
 
 mod counts;
 mod input;
+mod processes;
 mod screen;
 
 use crate::output::Stdout;
@@ -30,6 +31,30 @@ pub const LEAST_EVERY: Duration = Duration::from_millis(50);
 /// Events that are counted between two looks at the clock, so that a long trace does not hold up the
 /// screen.
 const EVENTS_A_LOOK: usize = 4096;
+
+/// What is shown again and again.
+trait Source {
+    /// Takes in what comes until this time, or less. Returns whether nothing comes any more.
+    fn read_until(&mut self, until: Instant) -> Result<bool, String>;
+    /// Returns what came since this was called last, which is so long ago.
+    fn take(&mut self, elapsed: Duration) -> Shown;
+}
+
+/// A trace at a path.
+struct Trace<'a> {
+    path: &'a Path,
+    followed: Followed,
+}
+
+impl Source for Trace<'_> {
+    fn read_until(&mut self, until: Instant) -> Result<bool, String> {
+        self.followed.read_until(self.path, until)
+    }
+
+    fn take(&mut self, elapsed: Duration) -> Shown {
+        self.followed.counts.take(elapsed)
+    }
+}
 
 /// A trace that is followed, and what it had.
 struct Followed {
@@ -205,14 +230,30 @@ fn cannot_read_on(path: &Path, error: &io::Error) -> String {
 /// # Errors
 /// A sentence, when the file cannot be read.
 pub fn run(path: &Path, every: Duration) -> Outcome {
-    let mut followed = Followed::open(path)?;
+    show(&mut Trace { path, followed: Followed::open(path)? }, every)
+}
+
+/// Shows what these processes do, or all of this user's, again after each `every`.
+///
+/// # Errors
+/// A sentence, when one that was named cannot be looked into, or there is none.
+pub fn run_processes(pids: Vec<u32>, every: Duration) -> Outcome {
+    show(&mut processes::Processes::open(pids)?, every)
+}
+
+fn show(source: &mut impl Source, every: Duration) -> Outcome {
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
-        return screen::run(path, &mut followed, every);
+        return screen::run(source, every);
     }
     loop {
         let began = Instant::now();
-        let is_over = followed.read_until(path, began + every)?;
-        let shown = followed.counts.take(began.elapsed());
+        let is_over = loop {
+            let is_over = source.read_until(began + every)?;
+            if is_over || began.elapsed() >= every {
+                break is_over;
+            }
+        };
+        let shown = source.take(began.elapsed());
         match print(&mut Stdout, &shown) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(BY_SIGNAL + SIGPIPE),
             Err(error) => return Err(format!("cannot write to the standard output: {error}").into()),

@@ -1,7 +1,7 @@
-//! The screen of `hostcall trace top`.
+//! The screen of `hostcall trace top` and `hostcall top`.
 
 use super::{
-    Followed, METHOD_HEAD, POINT_HEAD, STREAM_HEAD, Shown, head, method_cells, point_cells, stream_cells,
+    METHOD_HEAD, POINT_HEAD, STREAM_HEAD, Shown, Source, head, method_cells, point_cells, stream_cells,
 };
 use crate::Outcome;
 use crate::spawn;
@@ -21,7 +21,6 @@ use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::time::{Duration, Instant};
@@ -78,7 +77,7 @@ enum Wanted {
 }
 
 /// Shows the screen until `q` is pressed, or a signal ends the command.
-pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outcome {
+pub(super) fn run(source: &mut impl Source, every: Duration) -> Outcome {
     let (signal, writers) = (Arc::new(AtomicI32::new(0)), Arc::<Writers>::default());
     watch(signal.clone(), writers.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
     let initialized = {
@@ -103,11 +102,11 @@ pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outc
                 false
             } else {
                 let until = (began + wait).min(Instant::now() + KEYS_EVERY);
-                is_over = followed.read_until(path, until)?;
+                is_over = source.read_until(until)?;
                 is_over || began.elapsed() >= wait
             };
             if is_next {
-                last = Some(followed.counts.take(began.elapsed()));
+                last = Some(source.take(began.elapsed()));
                 (began, wait) = (Instant::now(), every);
             }
             let is_resized = match wanted(&signal) {
@@ -294,7 +293,8 @@ fn draw(frame: &mut Frame<'_>, shown: &Shown) {
         Constraint::Length(streams),
         Constraint::Length(points),
         Constraint::Fill(1),
-        Constraint::Length(shown.slowest.len() as u16 + 1),
+        // Processes do not say which.
+        Constraint::Length(if shown.slowest.is_empty() { 0 } else { shown.slowest.len() as u16 + 1 }),
         Constraint::Length(1),
     ])
     .areas(frame.area());

@@ -1,0 +1,203 @@
+"""Looks into a program that hangs: by Prometheus, OpenTelemetry's messages, Chromium and the command."""
+
+import contextlib
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+# What takes longer hangs.
+LONG_S = 60
+TOKEN = "a-test"
+RANK = 3
+
+
+@contextlib.contextmanager
+def running(command, **options):
+    """A program, which is ended in the end."""
+    program = subprocess.Popen(command, text=True, **options)
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.wait()
+
+
+def until(what, look):
+    """What `look` finds, once it finds something."""
+    end = time.monotonic() + LONG_S
+    while time.monotonic() < end:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"waited {LONG_S} s for {what}")
+
+
+def fetched(url, token=TOKEN, **headers):
+    """The status and the text at an address."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=LONG_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+class Collector(http.server.BaseHTTPRequestHandler):
+    """Takes what is pushed."""
+
+    pushed = []
+
+    def do_POST(self):
+        assert (self.path, self.headers["Content-Type"]) == ("/v1/metrics", "application/x-protobuf")
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.pushed.append(ExportMetricsServiceRequest.FromString(body))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def attributes(of):
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in of.attributes}
+
+
+def check_pushed(request, pid):
+    """Checks a push of the process."""
+    [of] = [of for of in request.resource_metrics if attributes(of.resource)["process.pid"] == pid]
+    assert attributes(of.resource)["hostcall.rank"] == RANK
+    [scope] = of.scope_metrics
+    metrics = {metric.name: metric for metric in scope.metrics}
+    assert scope.scope.name == "hostcall"
+    [times] = metrics["rpc.server.call.duration"].histogram.data_points
+    assert attributes(times)["rpc.method"] == "Approval/of_order"
+    assert times.count == sum(times.bucket_counts) == 64 and times.sum > 0
+    assert len(times.bucket_counts) == len(times.explicit_bounds) + 1
+    assert 0 < times.start_time_unix_nano < times.time_unix_nano
+    calls = metrics["hostcall.calls"].sum
+    assert calls.is_monotonic and calls.aggregation_temporality == 2
+    ends = {attributes(point).get("error.type", "ok") for point in calls.data_points}
+    assert ends == {"ok", "failed"}, ends
+    [waiting] = metrics["hostcall.waiting"].gauge.data_points
+    assert waiting.as_double > 0
+
+
+def check_scraped(address, folder):
+    """Has Prometheus scrape the command, and asks it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = f"{folder}/prometheus.json"
+    target = urllib.parse.urlsplit(address).netloc
+    job = {"job_name": "hostcall", "static_configs": [{"targets": [target]}], "authorization": {"credentials": TOKEN}}
+    with open(config, "w", encoding="utf-8") as file:
+        json.dump({"global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"}, "scrape_configs": [job]}, file)
+    command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
+    command.append(f"--web.listen-address=127.0.0.1:{port}")
+    queries = [
+        'rate(hostcall_calls_total{service="Prices",status="ok"}[2s]) > 0',
+        'hostcall_oldest_call_seconds{service="Approval"} > 0',
+        "histogram_quantile(0.5, rate(hostcall_inline_batch_duration_seconds_bucket[2s])) > 0",
+    ]
+    with running(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        for query in queries:
+
+            def found(query=query):
+                url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+                with contextlib.suppress(OSError):
+                    return json.loads(fetched(url)[1])["data"]["result"]
+                return None
+
+            [result] = until(f"Prometheus to answer {query}", found)
+            assert result["metric"]["rank"] == str(RANK), result
+
+
+def check_text(text):
+    """Has Prometheus's own tool check the text."""
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def check_page(address, picture):
+    """Has Chromium show the page."""
+    chromium = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
+    chromium += ["--window-size=1100,1000", "--virtual-time-budget=6000"]
+    with tempfile.TemporaryDirectory() as profile:
+        chromium.append(f"--user-data-dir={profile}")
+        shown = subprocess.run(
+            [*chromium, "--dump-dom", address], text=True, capture_output=True, timeout=LONG_S, check=True
+        )
+        page = shown.stdout
+        assert "has waited for the handler of Approval::of_order for" in page, page
+        assert 'aria-label="who waits for whom"' in page and "place_order" in page
+        assert "order &lt;b&gt;7&lt;/b&gt; is placed &amp; waits" in page, "text of a program is text"
+        assert f"rank {RANK}" in page and "Prices::of" in page
+        refused = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
+        assert not refused, refused
+        if picture:
+            subprocess.run([*chromium, f"--screenshot={picture}", address], capture_output=True, timeout=LONG_S, check=True)
+
+
+def main():
+    built, picture = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+    collector = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{collector.server_port}"
+    environment = {**os.environ, "HOSTCALL_RANK": str(RANK), "HOSTCALL_TOKEN": TOKEN}
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    hostcall = f"{built}/hostcall"
+    pushing = {**environment, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        watched = stack.enter_context(running([f"{built}/examples/watched"], env=pushing, **piped))
+        own = watched.stdout.readline().strip()
+        assert watched.stdout.readline() == "ready\n"
+        until("a push of the program", lambda: len(Collector.pushed) > 2)
+        check_pushed(Collector.pushed[-1], watched.pid)
+
+        serve = [hostcall, "serve", str(watched.pid), "--port", "0", "--otlp", endpoint, "--every", "0.2"]
+        serving = stack.enter_context(running(serve, env=environment, **piped))
+        address = serving.stdout.readline().strip()
+        base = address.split("?")[0]
+        check_page(address, picture)
+        for url in [own, f"{base}metrics"]:
+            status, text = fetched(url)
+            assert status == 200 and 'hostcall_calls_total{device="cpu",rank="3",service="Prices"' in text, text
+            check_text(text)
+        assert fetched(f"{base}metrics", token="another")[0] == 401
+        assert fetched(f"{base}api/state", Host="attacker.example")[0] == 421
+        check_scraped(address, folder)
+        # The command pushes for a program that is stopped, too: what it knew before.
+        Collector.pushed.clear()
+        until("a push of the command", lambda: Collector.pushed)
+        check_pushed(Collector.pushed[-1], watched.pid)
+        top = stack.enter_context(running([hostcall, "top", str(watched.pid), "--every", "0.2"], stdout=subprocess.PIPE))
+        lines = [top.stdout.readline() for _ in range(12)]
+        assert any("Prices::of: " in line for line in lines) and any("waits: " in line for line in lines), lines
+        # A process that is stopped answers nobody, and is told as such.
+        watched.send_signal(signal.SIGSTOP)
+        [state] = until("the page to say so", lambda: [of for of in json.loads(fetched(f"{base}api/state")[1]) if "error" in of])
+        assert "it is stopped" in state["error"], state
+        watched.send_signal(signal.SIGCONT)
+        # It ends by itself, although a kernel of it hangs.
+        watched.stdin.close()
+        assert watched.wait(LONG_S) == 0
+        assert "Prices::of" in top.stdout.read() and top.wait(LONG_S) == 0
+    print("metrics are scraped, decoded and shown")
+
+
+main()

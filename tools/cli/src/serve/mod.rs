@@ -1,0 +1,156 @@
+//! `hostcall serve`: a page that shows what processes do, and their metrics for Prometheus and OpenTelemetry.
+
+use crate::{Outcome, complain, print, spawn};
+use hostcall::watch;
+use hostcall_metrics::http::{Reply, Request, Server};
+use hostcall_metrics::processes::Processes;
+use hostcall_metrics::{otlp, prometheus};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Read;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The page, which has all that it needs. `NONCE` stands for what a browser runs and styles it by.
+const PAGE: &str = include_str!("page.html");
+
+/// Processes that are looked into at a time.
+const MOST_PROCESSES: usize = 64;
+
+/// For how long what processes said is told again, however many ask.
+const FRESH_FOR: Duration = Duration::from_millis(200);
+
+/// Where the token comes from, if not from the system.
+const TOKEN: &str = "HOSTCALL_TOKEN";
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Processes to show; all of this user's without one
+    pids: Vec<u32>,
+    /// Port to listen at; 0 for any that is free
+    #[arg(long, default_value_t = 9464)]
+    port: u16,
+    /// Address to listen at: from other machines, 0.0.0.0 or ::
+    #[arg(long, default_value = "127.0.0.1")]
+    address: IpAddr,
+    /// Answers requests to this name, too, beside localhost and addresses in numbers
+    #[arg(long, value_name = "NAME")]
+    host_name: Vec<String>,
+    /// Pushes the metrics to a collector of OpenTelemetry's, too, such as http://localhost:4318
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
+    /// Seconds between two pushes; at least 0.05
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::arguments::every, allow_negative_numbers = true)]
+    every: Duration,
+}
+
+/// Returns 128 bits of the system's as text.
+fn random() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Says what each process says, or why it does not.
+fn states(pids: &[u32]) -> Value {
+    let named = !pids.is_empty();
+    let pids = if named { pids.to_owned() } else { watch::processes().unwrap_or_default() };
+    let of = |pid: u32| match watch::state(pid) {
+        Ok(process) => Some(json!({ "pid": pid, "process": process })),
+        // It has ended since, or is not this user's to see.
+        Err(watch::WatchError::NotThere(_) | watch::WatchError::OtherUser(_)) if !named => None,
+        Err(error) => Some(json!({ "pid": pid, "error": error.to_string() })),
+    };
+    // One that does not answer holds up no others.
+    let told: Vec<Value> = std::thread::scope(|scope| {
+        let looks: Vec<_> =
+            pids.into_iter().take(MOST_PROCESSES).map(|pid| scope.spawn(move || of(pid))).collect();
+        looks.into_iter().filter_map(|look| look.join().ok().flatten()).collect()
+    });
+    Value::Array(told)
+}
+
+/// What was told last, and when.
+struct Told<T> {
+    told: Mutex<Option<(Instant, T)>>,
+}
+
+impl<T: Clone> Told<T> {
+    const fn new() -> Self {
+        Self { told: Mutex::new(None) }
+    }
+
+    /// Returns what was told a moment ago, or what `look` finds. Whoever asks meanwhile waits for that.
+    fn fresh(&self, look: impl FnOnce() -> T) -> T {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*told {
+            Some((at, value)) if at.elapsed() < FRESH_FOR => value.clone(),
+            _ => told.insert((Instant::now(), look())).1.clone(),
+        }
+    }
+}
+
+fn page() -> Reply {
+    let Ok(nonce) = random() else {
+        return Reply::not_found("no random number of the system's, which the page needs");
+    };
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'"
+    );
+    Reply::new("text/html; charset=utf-8", PAGE.replace("NONCE", &nonce))
+        .header("Content-Security-Policy", policy)
+}
+
+/// Listens until it is ended.
+pub fn run(options: Options) -> Outcome {
+    let Options { pids, port, address, host_name, otlp, every } = options;
+    let collector = otlp.map(|endpoint| otlp::url(&endpoint)).transpose()?;
+    let token = match std::env::var(TOKEN) {
+        Ok(token)
+            if token.is_empty()
+                || !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)) =>
+        {
+            return Err(format!("{TOKEN} has to be letters and digits, at least one").into());
+        }
+        Ok(token) => token,
+        Err(_) => random().map_err(|error| format!("the system gives no random token: {error}"))?,
+    };
+    let server = Server::bind((address, port)).map_err(|error| {
+        format!("cannot listen at {address} port {port}: {error}; name another with --port, or 0 for any")
+    })?;
+    let address = server.address();
+    let server = server.token(token.clone()).hosts(host_name);
+    print(format_args!("http://{address}/?token={token}\n"))?;
+    if let Some(url) = collector {
+        let pids = pids.clone();
+        spawn("hostcall-otlp", move || push(&url, &pids, every))?;
+    }
+    let (told, processes) = (Told::new(), Mutex::new(Processes::default()));
+    server.run(move |request: &Request<'_>| match request.path {
+        "/" => page(),
+        "/api/state" => Reply::new("application/json", told.fresh(|| states(&pids).to_string())),
+        "/metrics" => {
+            let all = processes.lock().unwrap_or_else(PoisonError::into_inner).look(&pids);
+            Reply::new(prometheus::CONTENT_TYPE, prometheus::text(&all))
+        }
+        _ => Reply::not_found("/, /api/state and /metrics"),
+    });
+    Ok(0)
+}
+
+/// Pushes again and again. A collector that does not take it is told of once, until it does.
+fn push(url: &str, pids: &[u32], every: Duration) {
+    let (mut processes, mut has_failed) = (Processes::default(), false);
+    loop {
+        processes.look(pids);
+        let pushed = otlp::push(url, &processes.each());
+        match &pushed {
+            Err(error) if !has_failed => complain(error),
+            _ => {}
+        }
+        has_failed = pushed.is_err();
+        std::thread::sleep(every);
+    }
+}
