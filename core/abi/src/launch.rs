@@ -220,6 +220,10 @@ pub struct ChannelParams {
     pub extras: u64,
     /// Bitmap of the large areas that are taken, in `u64`s, in memory of the device.
     pub areas: u64,
+    /// The device's [`WaitParams`](crate::waits::WaitParams); 0 where waits are not told.
+    pub waits: u64,
+    /// Zeros.
+    pub reserved: [u64; 3],
     /// The channel's sizes.
     pub sizes: Sizes,
     /// The raw channel of the device's trace points, if there is one.

@@ -10,6 +10,7 @@ use super::inner::{Device, DeviceHooks, Inner, PointsOfOthers, Traced};
 use super::open_devices::{self, OpenDevice};
 use super::raw::{PointNumbers, TracedPoints, WrittenByOthers, points_memory};
 use super::reaper::ReaperThread;
+use super::wait_table::WaitTable;
 use super::words::StreamWordTable;
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::bytes::IntoBytes;
@@ -252,7 +253,9 @@ impl DeviceBuilder {
         let file_tracer = self.tracer.as_ref().filter(|tracer| tracer.has_file());
         let points_memory = file_tracer.map(|_| points_memory(&core, &layout)).transpose()?;
         let trace = points_memory.as_ref().map(|memory| memory.params()).unwrap_or_default();
-        let ChannelMemory { region, params, channel, extras } = ChannelMemory::new(&*backend, layout, trace)?;
+        let waits = Arc::new(WaitTable::new(&*backend, layout)?);
+        let ChannelMemory { region, params, channel, extras } =
+            ChannelMemory::new(&*backend, layout, trace, waits.address())?;
         let epoch = params.epoch;
         let of_others =
             |memory: &Arc<_>| WrittenByOthers::new(&core, Arc::clone(memory), epoch).map(Arc::new);
@@ -295,6 +298,7 @@ impl DeviceBuilder {
             region,
             channel,
             extras,
+            waits,
             stream_words,
             owners: Arc::default(),
             hostcalls: Hostcalls::new(self.rocm),
@@ -424,8 +428,14 @@ struct ChannelMemory {
 }
 
 impl ChannelMemory {
-    /// Allocates a channel and writes what kernels read of it; `trace` are the parameters of trace points' raw channel.
-    fn new(backend: &dyn Backend, layout: Layout, trace: RawParams) -> Result<Self, Error> {
+    /// Allocates a channel and writes what kernels read of it; `trace` are the parameters of trace points' raw channel,
+    /// `waits` is where the wait table is found.
+    fn new(
+        backend: &dyn Backend,
+        layout: Layout,
+        trace: RawParams,
+        waits: DeviceAddress,
+    ) -> Result<Self, Error> {
         static EPOCH: AtomicU32 = AtomicU32::new(1);
         let region = Arc::new(shared_memory(backend, layout)?);
         let bitmap = |bits: u32| backend.allocate(bits.div_ceil(64) as usize * 8);
@@ -441,6 +451,8 @@ impl ChannelMemory {
             extra_states: extra_states.address().get(),
             extras: extras.address().get(),
             areas: areas.address().get(),
+            waits: waits.get(),
+            reserved: [0; 3],
             sizes: Sizes::from(layout),
             trace,
         };

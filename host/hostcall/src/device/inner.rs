@@ -9,6 +9,7 @@ use super::hostcalls::Hostcalls;
 use super::images::Images;
 use super::owners::Owners;
 use super::reaper::ReaperThread;
+use super::wait_table::WaitTable;
 use super::words::{StreamWordTable, StreamWords};
 use hostcall_abi::launch::{ChannelParams, LaunchId};
 use hostcall_channel::SharedMemory;
@@ -100,6 +101,8 @@ pub(crate) struct Inner {
     pub extras: [Arc<dyn Memory>; 3],
     /// What host and device share.
     pub region: Arc<SharedMemory>,
+    /// What waves say that they wait for.
+    pub waits: Arc<WaitTable>,
     pub stream_words: Arc<StreamWordTable>,
     /// Who gave the device its launches, where somebody is told how they end.
     pub owners: Arc<Owners>,
@@ -250,6 +253,7 @@ impl Inner {
     fn calls(&self) -> Vec<Waiting> {
         let mut calls = self.server.waiting();
         calls.extend(self.hostcalls.waiting());
+        calls.extend(self.waits.waiting(&self.server));
         calls
     }
 

@@ -38,6 +38,7 @@ mod tests;
 mod transfer;
 mod untyped;
 mod uses;
+mod wait_table;
 mod waiting;
 mod words;
 mod work;

@@ -180,7 +180,8 @@ impl Device {
             channel: 0,
             wake: [0; 2],
             points: 0,
-            reserved: [0; 7],
+            waits: 0,
+            reserved: [0; 6],
         };
         // SAFETY: both are new, and as long.
         unsafe {

@@ -24,6 +24,7 @@ pub use hostcall_device::raw::{Block, DropNewest, OverwriteOldest, Policy};
 use hostcall_locks::Mutex;
 pub(super) use memory::Memory;
 pub(crate) use of_others::WrittenByOthers;
+pub(super) use of_others::here;
 use pace::Pace;
 pub(crate) use points::TracedPoints;
 pub(super) use points::{PointNumbers, memory as points_memory};
