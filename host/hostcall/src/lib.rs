@@ -51,6 +51,7 @@
 //! | replaying work | [`graph`] |
 //! | answering calls | [`macro@service`], [`Hostcall`], [`caller`], [`server`] |
 //! | printing, files and the rest of a program's world | [`services::Builtins`] |
+//! | looking into processes that run | [`watch`] |
 //! | seeing what calls take | [`device::DeviceBuilder::trace`], [`trace`] |
 //! | images for GPUs | [`embedded_images`], [`device::Image`] |
 //! | kernels that others launch | [`Context`] |
@@ -77,7 +78,7 @@
 //! waiting, words         threads that wait; words that streams and kernels share
 //! buffer, transfer       memory with its types; copies and fills that were checked
 //! images, hostcalls      code; what answers kernels that speak ROCm's protocol
-//! inner                  an open device
+//! look, inner            what others may look at of a device; an open device
 //! stream                 operations in order: pushed, submitted, signalled, settled, waited for, cancelled
 //! arguments, prepare     packed arguments; what a launch needs before a stream gets it
 //! foreign                kernels of other compilers, as streams launch them and graphs keep them
@@ -88,7 +89,8 @@
 //! context, fence         what kernels get that others launch; how far their streams have come
 //! post_queue             posts of such kernels for a thread of the user's
 //! llvm, rocm             programs of LLVM's libc; code objects of other compilers
-//! services, forked       services that come and go; children of `fork`
+//! services, watch        services that come and go; how other processes look into this one
+//! forked                 children of `fork`
 //! builder                opening a device
 //! ```
 #![deny(unsafe_code)]
@@ -117,7 +119,7 @@ pub mod server {
     pub use hostcall_abi::launch::LaunchId;
     pub use hostcall_server::{
         CancelReason, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, Handler,
-        HandlerPanic, LaunchRecord, Launches, NO_SLOT, OpenCalls, Polled, ReadyPosts, RegisterError,
+        HandlerPanic, LaunchRecord, Launches, NO_SLOT, OpenCalls, OpenLaunch, Polled, ReadyPosts, RegisterError,
         Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches, Unserved, Waiting,
         WaitsFor, WavePlace, static_name,
     };
@@ -130,7 +132,7 @@ pub mod raw {
     pub use hostcall_device::raw::RawStream;
 }
 
-pub use device::graph;
+pub use device::{graph, watch};
 
 pub use device::{
     Context, Device, DeviceBuffer, Error, Event, Fence, Grid, Hostcall, HostcallState, LaunchFailure,

@@ -267,7 +267,7 @@ fn wrong_parts_and_lengths_are_refused() {
     assert!(stream.write(&buffer, &[1; 4]).is_err());
     assert!(device.alloc_zeroed::<u64>(usize::MAX).is_err());
     let none = buffer.part(3..).unwrap();
-    assert_eq!(none.read().unwrap(), []);
+    assert!(none.read().unwrap().is_empty());
     let out = device.alloc_zeroed::<u32>(1).unwrap();
     let refused = first.launch(&stream, Grid::new(1, 1), (&none, &out));
     assert!(matches!(refused, Err(Error::Refused(LaunchRefused::EmptyBuffer { argument: 0 }))));

@@ -7,10 +7,12 @@ use super::forked;
 use super::hostcalls::Hostcalls;
 use super::images::{EmbeddedImage, Images};
 use super::inner::{Device, DeviceHooks, Inner, PointsOfOthers, Traced};
+use super::look::{Look, Parts};
 use super::open_devices::{self, OpenDevice};
 use super::raw::{PointNumbers, TracedPoints, WrittenByOthers, points_memory};
 use super::reaper::ReaperThread;
 use super::wait_table::WaitTable;
+use super::watch;
 use super::words::StreamWordTable;
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::bytes::IntoBytes;
@@ -289,6 +291,13 @@ impl DeviceBuilder {
         builtins.files().set_owners(move |launch| context_of(launch).0);
         builtins.checks().set_contexts(server.knows_context());
         builtins.files().set_mapper(DeviceMapper(backend.clone()));
+        let hostcalls = Arc::new(Hostcalls::new(self.rocm));
+        let look = Look::new(Parts {
+            core: core.clone(),
+            server: server.clone(),
+            hostcalls: hostcalls.clone(),
+            stdio: builtins.stdio_shared(),
+        });
         let inner = Arc::new_cyclic(|device| Inner {
             core,
             images,
@@ -301,7 +310,8 @@ impl DeviceBuilder {
             waits,
             stream_words,
             owners: Arc::default(),
-            hostcalls: Hostcalls::new(self.rocm),
+            hostcalls,
+            look,
             closures: Mutex::default(),
             running: Mutex::default(),
             builtins,
@@ -314,7 +324,9 @@ impl DeviceBuilder {
         forked::watch();
         let (core, owners) = (Arc::downgrade(&inner.core), Arc::downgrade(&inner.owners));
         let device: Weak<dyn Any + Send + Sync> = Arc::downgrade(&inner) as _;
-        open_devices::note(inner.core.id(), OpenDevice { device, core, owners });
+        let look = inner.look.clone();
+        open_devices::note(inner.core.id(), OpenDevice { device, core, owners, look });
+        watch::listen();
         end_launches_that_report(&inner);
         Ok(Device { inner })
     }

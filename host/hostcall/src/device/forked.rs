@@ -7,6 +7,7 @@ use super::graph::hold_captures;
 use super::inner::Inner;
 use super::open_devices::{self, OpenDevice};
 use super::waiting::hold_waiters;
+use super::watch::stop_in_child;
 use hostcall_locks::MutexGuard;
 use hostcall_seam::DeviceKind;
 use hostcall_server::services::hold_check_numbers;
@@ -70,6 +71,7 @@ extern "C" fn in_child() {
         std::mem::forget(device);
     };
     let _ = FORKING.try_with(|forking| {
+        stop_in_child();
         if let Some(mut held) = forking.borrow_mut().take() {
             held.devices.drain(..).for_each(close);
         }

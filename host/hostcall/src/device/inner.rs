@@ -7,6 +7,7 @@ use super::error::{CrowdedGrid, Error};
 use super::grid::product;
 use super::hostcalls::Hostcalls;
 use super::images::Images;
+use super::look::Look;
 use super::owners::Owners;
 use super::reaper::ReaperThread;
 use super::wait_table::WaitTable;
@@ -108,7 +109,9 @@ pub(crate) struct Inner {
     pub owners: Arc<Owners>,
     pub hooks: Arc<dyn Hooks>,
     /// What answers kernels that speak ROCm's protocol.
-    pub hostcalls: Hostcalls,
+    pub hostcalls: Arc<Hostcalls>,
+    /// As others look at the device.
+    pub look: Arc<Look>,
     pub closures: Mutex<Option<Closures>>,
     /// The launches that can be ended from outside.
     pub running: Mutex<HashMap<LaunchId, RunningLaunch>>,
@@ -120,6 +123,7 @@ impl Drop for Inner {
         // What is left of it, such as its buffers, is a closed device's.
         self.core.closed.store(true, Ordering::SeqCst);
         if !self.core.is_forked() {
+            self.look.end();
             self.core.holders.close();
         }
     }

@@ -23,6 +23,7 @@ mod inner;
 mod launch;
 mod llvm;
 mod load;
+mod look;
 mod open_devices;
 mod owners;
 mod post_queue;
@@ -40,6 +41,7 @@ mod untyped;
 mod uses;
 mod wait_table;
 mod waiting;
+pub mod watch;
 mod words;
 mod work;
 

@@ -11,6 +11,8 @@ pub(crate) struct OpenDevice {
     pub device: Weak<dyn Any + Send + Sync>,
     pub core: Weak<Core>,
     pub owners: Weak<Owners>,
+    /// The device as others look at it, which does not keep it.
+    pub look: Arc<dyn Any + Send + Sync>,
 }
 
 static DEVICES: Mutex<Vec<(u64, OpenDevice)>> = Mutex::new(Vec::new());

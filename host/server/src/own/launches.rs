@@ -8,9 +8,11 @@ use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
 use hostcall_locks::Mutex;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What the server has to know of a launch.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +26,28 @@ pub struct LaunchRecord {
     /// The context with which hostcall launches it; [`LaunchId::NONE`] without one. It is cancelled with its context, and begins
     /// cancelled if that is cancelled or over.
     pub context: LaunchId,
+}
+
+/// A launch that has begun and not ended, or a context.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenLaunch {
+    /// Its id.
+    pub id: LaunchId,
+    /// What it runs.
+    pub record: LaunchRecord,
+    /// How long ago it began, to some milliseconds: when it was given to its stream, whose work before may keep its kernel waiting.
+    pub age: Duration,
+    /// Why it was cancelled, if it was.
+    pub cancelled: Option<CancelReason>,
+    /// It is a context, which others launch with.
+    pub is_context: bool,
+}
+
+/// Returns the time since the system's start. Read in a few nanoseconds, it moves in steps of some milliseconds.
+fn coarse_now() -> Duration {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// Launches that have ended, whose indices are theirs still.
@@ -79,6 +103,7 @@ struct Entry {
     id: LaunchId,
     record: LaunchRecord,
     cancelled: Option<CancelReason>,
+    began: Duration,
     /// It is a context: kernels that others launch call in its name, nobody here knows when.
     is_context: bool,
 }
@@ -105,6 +130,7 @@ struct Span {
 struct List {
     launches: LaunchIds,
     records: Arc<[LaunchRecord]>,
+    began: Duration,
     cancelled: BTreeMap<LaunchId, CancelReason>,
 }
 
@@ -362,7 +388,8 @@ impl Launches {
         let generation = (word.load(Ordering::Relaxed) >> GENERATION) % LaunchId::LAST_GENERATION + 1;
         let id = LaunchId::new(index, generation);
         let context = record.context;
-        table.entries[index as usize] = IndexUse::One(Entry { id, record, cancelled: None, is_context });
+        table.entries[index as usize] =
+            IndexUse::One(Entry { id, record, cancelled: None, began: coarse_now(), is_context });
         word.store(live(id), Ordering::Release);
         if context != LaunchId::NONE
             && !(table.is_context(context) && matches!(table.get(context), Some((_, None))))
@@ -381,7 +408,12 @@ impl Launches {
         let span = &mut table.spans[span as usize];
         span.generation = span.generation % LaunchId::LAST_GENERATION + 1;
         let launches = LaunchIds::new(LaunchId::new(span.first, span.generation), count);
-        span.list = Some(List { launches, records: records.clone(), cancelled: BTreeMap::new() });
+        span.list = Some(List {
+            launches,
+            records: records.clone(),
+            began: coarse_now(),
+            cancelled: BTreeMap::new(),
+        });
         for id in launches.ids() {
             self.words[id.index() as usize].store(live(id), Ordering::Release);
         }
@@ -533,6 +565,27 @@ impl Launches {
     /// Launches that have ended, ever. Who sees a count sees that none of those in it is [known](Self::is_known) any more.
     pub fn ended(&self) -> u64 {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// Returns the oldest launches and contexts that have begun and not ended, `most` of them.
+    pub fn oldest(&self, most: usize) -> Vec<OpenLaunch> {
+        let now = coarse_now();
+        let age = |began| now.saturating_sub(began);
+        let table = self.table.lock();
+        let mut open: Vec<(Duration, LaunchId)> = Vec::new();
+        open.extend(table.entries.iter().filter_map(|place| match place {
+            IndexUse::One(entry) => Some((entry.began, entry.id)),
+            _ => None,
+        }));
+        let lists = table.spans.iter().filter_map(|span| span.list.as_ref());
+        open.extend(lists.flat_map(|list| list.launches.ids().map(|id| (list.began, id))));
+        open.sort_unstable_by_key(|(began, id)| (*began, id.to_bits()));
+        let of = |(began, id): (Duration, LaunchId)| {
+            let (record, cancelled) = table.get(id)?;
+            let (record, is_context) = (record.clone(), table.is_context(id));
+            Some(OpenLaunch { id, record, age: age(began), cancelled, is_context })
+        };
+        open.into_iter().take(most).filter_map(of).collect()
     }
 
     /// The ids of the launches that have begun and not ended.

@@ -71,7 +71,7 @@ mod unserved;
 pub use builder::{ByHand, ServerBuilder, ServerError};
 pub use control::{ReadyPosts, Server, Statistics};
 pub use deferred::{DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, OpenCalls};
-pub use launches::{CancelReason, LaunchRecord, Launches, TooManyLaunches};
+pub use launches::{CancelReason, LaunchRecord, Launches, OpenLaunch, TooManyLaunches};
 pub use post_reader::{PostBatch, PostQueueStatistics, PostReader};
 pub use registration::Registration;
 pub use registry::{Handler, RegisterError, static_name};

@@ -96,7 +96,8 @@ impl Builtins {
     }
 
     /// The standard streams, to keep.
-    pub(crate) fn stdio_shared(&self) -> Arc<Stdio> {
+    #[doc(hidden)]
+    pub fn stdio_shared(&self) -> Arc<Stdio> {
         self.stdio.clone()
     }
 

@@ -31,6 +31,9 @@ const MOST_POSTED_BYTES: usize = 64 << 20;
 /// How long after a write the writer waits for [`FULL_BYTES`].
 const GATHER: Duration = Duration::from_micros(100);
 
+/// Bytes of what was printed last that are kept for who looks at the process.
+const TAIL_BYTES: usize = 4 << 10;
+
 /// One of the two streams of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {
@@ -99,6 +102,8 @@ struct State {
     runs: Vec<(Stream, usize)>,
     /// Bytes that were ever appended.
     appended: u64,
+    /// The last of those that the writer has taken, [`TAIL_BYTES`] at most.
+    tail: Vec<u8>,
     /// Those of them that were written, or dropped because their writer failed.
     written: u64,
     /// Those that were dropped, and those that were refused before they came here.
@@ -127,6 +132,14 @@ struct State {
 impl State {
     fn is_urgent(&self) -> bool {
         self.bytes.len() >= FULL_BYTES || self.flushers > 0 || self.closing
+    }
+
+    /// Notes that the writer has taken these bytes.
+    fn note_tail(&mut self, taken: &[u8]) {
+        let new = &taken[taken.len().saturating_sub(TAIL_BYTES)..];
+        let old = self.tail.len().saturating_sub(TAIL_BYTES - new.len());
+        self.tail.drain(..old.min(self.tail.len()));
+        self.tail.extend_from_slice(new);
     }
 
     /// Gives up both streams: nobody writes any more.
@@ -311,6 +324,14 @@ impl Sink {
     /// Returns how many bytes were ever appended.
     pub fn appended(&self) -> u64 {
         self.0.0.state.lock().appended
+    }
+
+    /// Returns the last bytes that were appended to both streams, up to 4 KiB: they may begin within a character.
+    pub fn tail(&self) -> Vec<u8> {
+        let state = self.0.0.state.lock();
+        let waiting = &state.bytes[state.bytes.len().saturating_sub(TAIL_BYTES)..];
+        let taken = state.tail.len().saturating_sub(TAIL_BYTES - waiting.len());
+        [&state.tail[taken..], waiting].concat()
     }
 
     /// Returns whether so many bytes were written, or dropped because their writer failed; else they are soon.
@@ -499,6 +520,7 @@ fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
             return;
         }
         std::mem::swap(&mut state.bytes, &mut bytes);
+        state.note_tail(&bytes);
         std::mem::swap(&mut state.runs, &mut runs);
         let mut rest = &bytes[..];
         let pieces = runs.drain(..).flat_map(|(stream, len)| {

@@ -229,3 +229,21 @@ fn an_error_that_panics_is_one() {
         }
     }
 }
+
+#[test]
+fn the_last_text_is_kept() {
+    let (lets, let_go) = mpsc::channel::<()>();
+    let sink = Sink::callback(move |_, _| _ = let_go.recv());
+    sink.write(Stream::Stdout, b"first\n").unwrap();
+    sink.write(Stream::Stderr, b"second\n").unwrap();
+    assert_eq!(sink.tail(), b"first\nsecond\n", "whether its writer has it or not");
+    drop(lets);
+    sink.flush().unwrap();
+    assert_eq!(sink.tail(), b"first\nsecond\n");
+    for text in [vec![b'x'; TAIL_BYTES - 1], b"yz".to_vec()] {
+        sink.write(Stream::Stdout, &text).unwrap();
+        sink.flush().unwrap();
+    }
+    let tail = sink.tail();
+    assert_eq!((tail.len(), &tail[..2], &tail[tail.len() - 3..]), (TAIL_BYTES, &b"xx"[..], &b"xyz"[..]));
+}

@@ -199,3 +199,25 @@ fn lists_of_changing_sizes_get_ids() {
     }
     assert!(launches.table.lock().spans.len() as u32 <= 2 * MOST_IN_SPANS / 64);
 }
+
+#[test]
+fn the_oldest_come_first() {
+    let launches = launches();
+    let record = |kernel: &str| LaunchRecord { kernel: kernel.into(), ..LaunchRecord::default() };
+    let (first, _) = launches.begin(record("first")).unwrap();
+    let list: Arc<[LaunchRecord]> = [record("second"), record("third")].into();
+    let (rest, _) = launches.begin_list(&list).unwrap();
+    let context = launches.begin_context(record("context")).unwrap();
+    launches.cancel(first.into(), CancelReason::TimedOut);
+    let open = launches.oldest(10);
+    assert_eq!(open.len(), 4);
+    let of = |id| open.iter().find(|open| open.id == id).unwrap();
+    assert_eq!((&*of(first).record.kernel, of(first).cancelled), ("first", Some(CancelReason::TimedOut)));
+    assert_eq!(
+        rest.ids().map(|id| of(id).record.kernel.to_string()).collect::<Vec<_>>(),
+        ["second", "third"]
+    );
+    assert!(of(context).is_context && !of(first).is_context);
+    assert!(open.is_sorted_by(|a, b| a.age >= b.age));
+    assert_eq!(launches.oldest(1).len(), 1);
+}

@@ -1,0 +1,157 @@
+//! The side that looks: which processes there are, and what one of them says.
+
+use super::socket::{PREFIX, read_line, write_line};
+use super::state::Process;
+use super::{Answer, Request};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde::de::DeserializeOwned;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// How long a process may take for its answer.
+const LONGEST_ANSWER: Duration = Duration::from_secs(3);
+
+/// Longest answer.
+const MOST_ANSWER_BYTES: usize = 16 << 20;
+
+/// Why a process could not be looked into.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// No such process has a device, or it does not let others look.
+    #[error(
+        "process {0} has no device of hostcall's open that can be looked at: it has ended, has opened none yet, or was \
+         started with HOSTCALL_WATCH=off"
+    )]
+    NotThere(u32),
+    /// It is another user's, or another process has its name.
+    #[error("process {0} is another user's, or runs in another container: look from there")]
+    OtherUser(u32),
+    /// It has not answered in time.
+    #[error(
+        "process {0} has not answered within {LONGEST_ANSWER:?}: it is stopped, or the machine has too much to do"
+    )]
+    Silent(u32),
+    /// It has refused.
+    #[error("process {pid} says: {why}")]
+    Refused {
+        /// The process.
+        pid: u32,
+        /// Its sentence.
+        why: String,
+    },
+    /// It has answered what this version does not understand.
+    #[error("process {pid} answers what hostcall {version} does not understand: {error}", version = env!("CARGO_PKG_VERSION"))]
+    Unknown {
+        /// The process.
+        pid: u32,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// The system has failed.
+    #[error("process {pid} cannot be looked into: {error}")]
+    System {
+        /// The process.
+        pid: u32,
+        /// The system's error.
+        error: io::Error,
+    },
+}
+
+/// Returns the processes that can be looked into, also other users': in order.
+///
+/// # Errors
+/// When the system does not tell.
+pub fn processes() -> io::Result<Vec<u32>> {
+    let sockets = std::fs::read("/proc/net/unix")?;
+    // Others' names need not be UTF-8.
+    let mut found: Vec<u32> = String::from_utf8_lossy(&sockets).lines().filter_map(listener).collect();
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// Returns whose socket a line of `/proc/net/unix` is, if it is one of hostcall's that listens.
+fn listener(line: &str) -> Option<u32> {
+    let mut fields = line.split_ascii_whitespace().skip(3);
+    // `SO_ACCEPTCON`.
+    let listens = fields.next()? == "00010000";
+    let name = fields.nth(3)?.strip_prefix('@')?.strip_prefix(PREFIX)?;
+    name.parse().ok().filter(|_| listens)
+}
+
+/// Asks a process. What comes back is of the type that the [`Request`] names.
+///
+/// # Errors
+/// When it cannot be asked, or does not answer.
+pub fn ask<T: DeserializeOwned>(pid: u32, request: &Request) -> Result<T, WatchError> {
+    let until = Instant::now() + LONGEST_ANSWER;
+    let connection = connected(pid)?;
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::TimedOut => WatchError::Silent(pid),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            WatchError::NotThere(pid)
+        }
+        _ => WatchError::System { pid, error },
+    };
+    let unknown = |error: serde_json::Error| WatchError::Unknown { pid, error: error.to_string() };
+    write_line(&connection, serde_json::to_string(request).map_err(unknown)?, until).map_err(failed)?;
+    let line = read_line(&connection, MOST_ANSWER_BYTES, until).map_err(failed)?;
+    match serde_json::from_slice(&line).map_err(unknown)? {
+        Answer::Ok(answer) => Ok(answer),
+        Answer::Error(why) => Err(WatchError::Refused { pid, why }),
+    }
+}
+
+/// Asks a process what it does now.
+///
+/// # Errors
+/// When it cannot be asked, or does not answer.
+pub fn state(pid: u32) -> Result<Process, WatchError> {
+    ask(pid, &Request::State)
+}
+
+/// Connects without waiting for who listens: a process that is stopped takes no connections.
+fn connected(pid: u32) -> Result<UnixStream, WatchError> {
+    let connect_now = || {
+        let name = SocketAddrUnix::new_abstract_name(format!("{PREFIX}{pid}").as_bytes())?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &name)?;
+        let peer = socket_peercred(&socket)?;
+        Ok::<_, Errno>((socket, peer))
+    };
+    let (socket, peer) = connect_now().map_err(|error| match error {
+        Errno::CONNREFUSED | Errno::NOENT => WatchError::NotThere(pid),
+        Errno::AGAIN => WatchError::Silent(pid),
+        error => WatchError::System { pid, error: error.into() },
+    })?;
+    let own = rustix::process::geteuid();
+    let is_own = peer.uid == own || own.is_root();
+    if !is_own || peer.pid.as_raw_nonzero().get().cast_unsigned() != pid {
+        return Err(WatchError::OtherUser(pid));
+    }
+    let connection = UnixStream::from(socket);
+    connection.set_nonblocking(false).map_err(|error| WatchError::System { pid, error })?;
+    Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sockets_that_listen_are_processes() {
+        let line = |flags: &str, name: &str| {
+            format!("0000000000000000: 00000002 00000000 {flags} 0001 01 123 {name}")
+        };
+        assert_eq!(listener(&line("00010000", "@hostcall-41")), Some(41));
+        assert_eq!(listener(&line("00000000", "@hostcall-41")), None);
+        assert_eq!(listener(&line("00010000", "@hostcall-41x")), None);
+        assert_eq!(listener(&line("00010000", "/run/hostcall-41")), None);
+        assert_eq!(listener("Num       RefCount Protocol Flags    Type St Inode Path"), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Collects what is told of the process.
+
+use super::identity::identity;
+use super::state::{DeviceState, LaunchState, OutputState, Process, Wait};
+use crate::device::look::{Look, Parts};
+use crate::device::open_devices;
+use hostcall_seam::DeviceKind;
+use hostcall_server::{OpenLaunch, Waiting};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// Devices, and launches and waiting waves of each, that are told one by one.
+const MOST_DEVICES: usize = 64;
+const MOST_LAUNCHES: usize = 64;
+const MOST_WAITING: usize = 256;
+
+/// Longest name that is told: those of C++ have no end.
+const MOST_CHARACTERS: usize = 512;
+
+fn short(text: &str) -> String {
+    text.chars().take(MOST_CHARACTERS).collect()
+}
+
+/// Returns the devices that are open, as they can be looked at.
+fn devices() -> Vec<Arc<Look>> {
+    open_devices::lock().iter().filter_map(|(_, open)| open.look.clone().downcast().ok()).collect()
+}
+
+/// Returns what the process does now.
+pub(super) fn process() -> Process {
+    let states = devices().into_iter().filter_map(|device| device.at(state));
+    Process { who: identity(), devices: states.take(MOST_DEVICES).collect() }
+}
+
+fn state(device: &Parts) -> DeviceState {
+    let Parts { core, server, stdio, .. } = device;
+    let properties = core.backend.properties();
+    let launches = server.launches();
+    let mut waiting = device.waiting();
+    waiting.sort_by_key(|waiting| Reverse(waiting.waited));
+    DeviceState {
+        name: core.name.clone(),
+        kind: kind(properties.kind).to_owned(),
+        product: short(&properties.product),
+        closed: core.closed.load(std::sync::atomic::Ordering::Relaxed),
+        launches: launches.oldest(MOST_LAUNCHES).into_iter().map(launch).collect(),
+        launches_running: launches.count().into(),
+        launches_ended: launches.ended(),
+        waiting_count: waiting.len() as u64,
+        waiting: waiting.into_iter().take(MOST_WAITING).map(wait).collect(),
+        output: OutputState {
+            tail: String::from_utf8_lossy(&stdio.sink().tail()).into_owned(),
+            bytes: stdio.sink().appended(),
+            unwritten_bytes: stdio.sink().unwritten().map_or(0, |unwritten| unwritten.bytes),
+            lost_bytes: stdio.sink().lost_bytes(),
+        },
+    }
+}
+
+fn kind(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Software => "software",
+        DeviceKind::Nvidia => "nvidia",
+        DeviceKind::Amd => "amd",
+        _ => "other",
+    }
+}
+
+fn launch(launch: OpenLaunch) -> LaunchState {
+    LaunchState {
+        id: launch.id.to_string(),
+        kernel: short(&launch.record.kernel),
+        workgroups: launch.record.workgroups,
+        lanes: launch.record.lanes,
+        age_s: launch.age.as_secs_f64(),
+        cancelled: launch.cancelled.map(|why| format!("{why:?}")),
+        is_context: launch.is_context,
+    }
+}
+
+fn wait(waiting: Waiting) -> Wait {
+    // A name alone, also of what says more.
+    let waits_for = format!("{:?}", waiting.waits_for);
+    let waits_for = waits_for.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+    Wait {
+        launch: waiting.launch.to_string(),
+        kernel: short(&waiting.kernel),
+        place: waiting.place.map(Into::into),
+        slot: waiting.slot,
+        lanes: waiting.lanes,
+        service: short(&waiting.service),
+        waited_s: waiting.waited.as_secs_f64(),
+        waits_for: waits_for.to_owned(),
+        text: short(&waiting.to_string()),
+    }
+}

@@ -1,0 +1,58 @@
+//! How another process of the same user looks into this one, also while everything in it hangs.
+//!
+//! From the first device on a thread listens on an abstract socket, `@hostcall-PID`, which leaves nothing on disk. Who connects
+//! writes one line of JSON, a [`Request`], and gets one line back. Both sides check who the other one is, bound what they read,
+//! and give up soon, so that neither holds up the other. With `HOSTCALL_WATCH=off` in the environment nobody listens; where the
+//! system gives no socket or thread, nobody can look in, and all else goes on.
+//!
+//! ```
+//! use hostcall::{Device, watch};
+//!
+//! let device = Device::open("cpu")?;
+//! let process = watch::state(std::process::id())?;
+//! assert_eq!(process.devices[0].name, "cpu");
+//! assert!(watch::processes()?.contains(&process.who.pid));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! To answer another question, add it to [`Request`] and to `answer`.
+
+mod client;
+mod collect;
+mod identity;
+mod socket;
+mod state;
+
+pub use client::{WatchError, ask, processes, state};
+pub use state::{DeviceState, Identity, LaunchState, OutputState, Process, Wait, Workgroup};
+
+pub(crate) use socket::{listen, stop_in_child};
+
+use serde::{Deserialize, Serialize};
+
+/// What can be asked of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Request {
+    /// What it does now: a [`Process`].
+    State,
+}
+
+/// What comes back.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer<T> {
+    /// What was asked for.
+    Ok(T),
+    /// Why there is none, in one sentence.
+    Error(String),
+}
+
+/// Answers a request with JSON, on a thread that may wait. Locks under which a driver or a user's code is called are not taken,
+/// so that there is an answer whatever hangs.
+fn answer(request: Request) -> serde_json::Result<String> {
+    match request {
+        Request::State => serde_json::to_string(&Answer::Ok(collect::process())),
+    }
+}

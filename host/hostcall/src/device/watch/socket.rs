@@ -1,0 +1,176 @@
+//! The side that is looked at: a thread that listens, and one for each connection, for a second or two.
+
+use super::identity::SINCE;
+use super::{Answer, Request, answer};
+use rustix::net::sockopt::socket_peercred;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How the name of a process's socket begins.
+pub(super) const PREFIX: &str = "hostcall-";
+
+/// Longest request.
+const MOST_REQUEST_BYTES: usize = 4 << 10;
+
+/// How long a request may take to come, and an answer to be taken.
+const LONGEST_EXCHANGE: Duration = Duration::from_secs(1);
+
+/// Connections at a time. Later ones are told so at once.
+const MOST_CONNECTIONS: usize = 16;
+
+/// Until the next connection is waited for after the system refused one.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// The process that listens or has tried to: a child is another one. 0 before.
+static LISTENS: AtomicU32 = AtomicU32::new(0);
+
+/// The socket; -1 where there is none.
+static SOCKET: AtomicI32 = AtomicI32::new(-1);
+
+static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Has others look into the process from now on, unless they can already or the environment says that they may not.
+pub(crate) fn listen() {
+    let here = std::process::id();
+    if LISTENS.swap(here, Ordering::SeqCst) == here {
+        return;
+    }
+    let _ = SINCE.set(SystemTime::now());
+    if std::env::var_os("HOSTCALL_WATCH").is_some_and(|watch| watch == "off") {
+        return;
+    }
+    let begin = || {
+        let name = format!("{PREFIX}{here}");
+        let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        let number = socket.as_raw_fd();
+        std::thread::Builder::new().name("hostcall-look".into()).spawn(move || run(&socket))?;
+        SOCKET.store(number, Ordering::SeqCst);
+        Ok::<_, io::Error>(())
+    };
+    if let Err(error) = begin() {
+        tracing::debug!(%error, "no other process can look into this one");
+    }
+}
+
+/// Closes the socket in a child of the process, where nobody listens: it would seem to be there as long as the child is.
+#[allow(unsafe_code, reason = "the socket is another thread's, which the child does not have")]
+pub(crate) fn stop_in_child() {
+    let socket = SOCKET.swap(-1, Ordering::SeqCst);
+    CONNECTIONS.store(0, Ordering::SeqCst);
+    if socket >= 0 {
+        // SAFETY: the thread that owns the socket is the parent's, and never closes it there. Nobody else uses it here.
+        drop(unsafe { OwnedFd::from_raw_fd(socket) });
+    }
+}
+
+/// Waits for connections until the process ends.
+fn run(socket: &UnixListener) {
+    loop {
+        let Ok((connection, _)) = socket.accept() else {
+            std::thread::sleep(RETRY_AFTER);
+            continue;
+        };
+        if !is_allowed(&connection) {
+            continue;
+        }
+        if CONNECTIONS.fetch_add(1, Ordering::SeqCst) >= MOST_CONNECTIONS {
+            CONNECTIONS.fetch_sub(1, Ordering::SeqCst);
+            let _ =
+                reply_error(&connection, "16 others look into the process now; ask again", Instant::now());
+            continue;
+        }
+        let serves = Serves(connection);
+        // Where the system starts no thread, the connection is closed.
+        let _ = std::thread::Builder::new().name("hostcall-look".into()).spawn(move || serve(&serves.0));
+    }
+}
+
+/// A connection that counts.
+struct Serves(UnixStream);
+
+impl Drop for Serves {
+    fn drop(&mut self) {
+        CONNECTIONS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Says whether the other side is of the same user, or root.
+fn is_allowed(connection: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    socket_peercred(connection).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+}
+
+fn serve(connection: &UnixStream) {
+    let until = || Instant::now() + LONGEST_EXCHANGE;
+    let Ok(line) = read_line(connection, MOST_REQUEST_BYTES, until()) else { return };
+    let answer = match serde_json::from_slice::<Request>(&line) {
+        // A panic is this thread's alone.
+        Ok(request) => answer(request).map_err(|error| format!("the answer cannot be written: {error}")),
+        Err(error) => Err(format!(
+            "hostcall {} does not know the request ({error}); use the command of the program's version",
+            env!("CARGO_PKG_VERSION")
+        )),
+    };
+    // Nobody has to hear the answer.
+    let _ = match answer {
+        Ok(line) => write_line(connection, line, until()),
+        Err(sentence) => reply_error(connection, &sentence, until()),
+    };
+}
+
+fn reply_error(connection: &UnixStream, sentence: &str, until: Instant) -> io::Result<()> {
+    let line = serde_json::to_string(&Answer::<()>::Error(sentence.to_owned()))?;
+    write_line(connection, line, until)
+}
+
+/// What is left of the time of an exchange. Never zero, which a socket takes for no limit.
+fn left(until: Instant) -> io::Result<Duration> {
+    match until.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+        left => Ok(left.max(Duration::from_millis(1))),
+    }
+}
+
+/// Reads a line of at most so many bytes, without its end.
+pub(super) fn read_line(mut connection: &UnixStream, most: usize, until: Instant) -> io::Result<Vec<u8>> {
+    let (mut line, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        connection.set_read_timeout(Some(left(until)?))?;
+        let count = match connection.read(&mut piece) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        };
+        let end = piece[..count].iter().position(|byte| *byte == b'\n');
+        line.extend_from_slice(&piece[..end.unwrap_or(count)]);
+        if line.len() > most {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        if end.is_some() {
+            return Ok(line);
+        }
+    }
+}
+
+/// Writes a line.
+pub(super) fn write_line(mut connection: &UnixStream, mut line: String, until: Instant) -> io::Result<()> {
+    line.push('\n');
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        connection.set_write_timeout(Some(left(until)?))?;
+        match connection.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => rest = &rest[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! What a process says of itself, as both sides have it.
+
+use hostcall_server::WavePlace;
+use serde::{Deserialize, Serialize};
+
+/// Which process it is. A job's process that is started again has the same rank and another number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Identity {
+    /// Its number.
+    pub pid: u32,
+    /// Its command line.
+    pub program: String,
+    /// The machine's name.
+    pub host: String,
+    /// The job that it belongs to, as its launcher says or else `HOSTCALL_JOB`: processes that were started together.
+    pub job: String,
+    /// Its number in the job, if it has one: of `HOSTCALL_RANK`, torchrun, Open MPI, PMIx, MPICH or Slurm.
+    pub rank: Option<u64>,
+    /// How many processes the job has, if that is known.
+    pub size: Option<u64>,
+    /// When its first device was opened, in seconds since 1970.
+    pub since: f64,
+    /// hostcall's version.
+    pub version: String,
+}
+
+/// A process with its devices.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Process {
+    /// Which process it is.
+    pub who: Identity,
+    /// Its open devices.
+    pub devices: Vec<DeviceState>,
+}
+
+/// What an open device does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DeviceState {
+    /// The name that it was opened with.
+    pub name: String,
+    /// Its kind: `software`, `nvidia`, `amd`.
+    pub kind: String,
+    /// Its product.
+    pub product: String,
+    /// It was closed, and somebody still has it.
+    pub closed: bool,
+    /// The oldest launches that have not ended, with contexts.
+    pub launches: Vec<LaunchState>,
+    /// How many launches have not ended.
+    pub launches_running: u64,
+    /// How many have.
+    pub launches_ended: u64,
+    /// What waves wait for: those that have waited longest.
+    pub waiting: Vec<Wait>,
+    /// How many calls and waves wait.
+    pub waiting_count: u64,
+    /// What kernels print.
+    pub output: OutputState,
+}
+
+/// A launch that has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LaunchState {
+    /// Its number on the device.
+    pub id: String,
+    /// Its kernel.
+    pub kernel: String,
+    /// Its workgroups in x, y and z.
+    pub workgroups: [u32; 3],
+    /// Lanes of a workgroup.
+    pub lanes: u64,
+    /// How many seconds ago it was given to its stream.
+    pub age_s: f64,
+    /// Why it was cancelled, if it was.
+    pub cancelled: Option<String>,
+    /// It is a context, with which others launch kernels.
+    pub is_context: bool,
+}
+
+/// Where in its launch's grid a wave is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Workgroup {
+    /// The workgroup in x, y and z.
+    pub at: [u32; 3],
+    /// The wave's number in it.
+    pub wave: u32,
+}
+
+impl From<WavePlace> for Workgroup {
+    fn from(place: WavePlace) -> Self {
+        Self { at: place.workgroup, wave: place.wave }
+    }
+}
+
+/// A call or a wave that waits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Wait {
+    /// Its launch's number on the device.
+    pub launch: String,
+    /// The launch's kernel, if it is known.
+    pub kernel: String,
+    /// Where the wave is, if that is known.
+    pub place: Option<Workgroup>,
+    /// The channel's slot.
+    pub slot: u32,
+    /// Lanes that wait.
+    pub lanes: u32,
+    /// The method that they call, or what else they wait for.
+    pub service: String,
+    /// For how many seconds, at most.
+    pub waited_s: f64,
+    /// What it waits for, in one word: a name of [`WaitsFor`](hostcall_server::WaitsFor).
+    pub waits_for: String,
+    /// All of it in one sentence.
+    pub text: String,
+}
+
+/// What a device's kernels print.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct OutputState {
+    /// The last of it, a few KiB of both streams.
+    pub tail: String,
+    /// Bytes that were ever printed.
+    pub bytes: u64,
+    /// Bytes that wait to be written.
+    pub unwritten_bytes: u64,
+    /// Bytes that were lost.
+    pub lost_bytes: u64,
+}
