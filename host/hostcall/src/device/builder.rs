@@ -296,6 +296,7 @@ impl DeviceBuilder {
             core: core.clone(),
             server: server.clone(),
             hostcalls: hostcalls.clone(),
+            waits: waits.clone(),
             stdio: builtins.stdio_shared(),
         });
         let inner = Arc::new_cyclic(|device| Inner {

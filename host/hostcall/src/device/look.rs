@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::hostcalls::Hostcalls;
+use super::wait_table::WaitTable;
 use hostcall_locks::Mutex;
 use hostcall_seam::DeviceKind;
 use hostcall_server::services::Stdio;
@@ -13,6 +14,7 @@ pub(crate) struct Parts {
     pub core: Arc<Core>,
     pub server: Arc<Server>,
     pub hostcalls: Arc<Hostcalls>,
+    pub waits: Arc<WaitTable>,
     pub stdio: Arc<Stdio>,
 }
 
@@ -42,6 +44,7 @@ impl Parts {
     pub fn waiting(&self) -> Vec<Waiting> {
         let mut waiting = self.server.waiting();
         waiting.extend(self.hostcalls.waiting());
+        waiting.extend(self.waits.waiting(&self.server));
         if self.core.backend.properties().kind == DeviceKind::Software {
             waiting.extend(self.core.holders.waiting());
         }

@@ -1,11 +1,11 @@
 //! Collects what is told of the process.
 
 use super::identity::identity;
-use super::state::{DeviceState, LaunchState, OutputState, Process, Wait};
+use super::state::{DeviceState, LaunchState, OutputState, Polled, Process, Wait};
 use crate::device::look::{Look, Parts};
 use crate::device::open_devices;
 use hostcall_seam::DeviceKind;
-use hostcall_server::{OpenLaunch, Waiting};
+use hostcall_server::{OpenLaunch, Waiting, WaitsFor};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -47,6 +47,7 @@ fn state(device: &Parts) -> DeviceState {
         launches_running: launches.count().into(),
         launches_ended: launches.ended(),
         waiting_count: waiting.len() as u64,
+        waits_untold: device.waits.untold(),
         waiting: waiting.into_iter().take(MOST_WAITING).map(wait).collect(),
         output: OutputState {
             tail: String::from_utf8_lossy(&stdio.sink().tail()).into_owned(),
@@ -78,6 +79,12 @@ fn launch(launch: OpenLaunch) -> LaunchState {
     }
 }
 
+fn polled(waits_for: WaitsFor) -> Option<Polled> {
+    let (WaitsFor::Flag(polled) | WaitsFor::Barrier(polled)) = waits_for else { return None };
+    let hostcall_server::Polled { address, peer, sequence, .. } = polled;
+    Some(Polled { address, peer, sequence })
+}
+
 fn wait(waiting: Waiting) -> Wait {
     // A name alone, also of what says more.
     let waits_for = format!("{:?}", waiting.waits_for);
@@ -91,6 +98,7 @@ fn wait(waiting: Waiting) -> Wait {
         service: short(&waiting.service),
         waited_s: waiting.waited.as_secs_f64(),
         waits_for: waits_for.to_owned(),
+        polled: polled(waiting.waits_for),
         text: short(&waiting.to_string()),
     }
 }

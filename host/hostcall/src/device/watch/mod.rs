@@ -19,12 +19,14 @@
 
 mod client;
 mod collect;
+mod culprits;
 mod identity;
 mod socket;
 mod state;
 
 pub use client::{WatchError, ask, processes, state};
-pub use state::{DeviceState, Identity, LaunchState, OutputState, Process, Wait, Workgroup};
+pub use culprits::{Culprit, Explanation, Rank, Why, explain};
+pub use state::{DeviceState, Identity, LaunchState, OutputState, Polled, Process, Wait, Workgroup};
 
 pub(crate) use socket::{listen, stop_in_child};
 

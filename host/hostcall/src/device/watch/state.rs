@@ -57,6 +57,8 @@ pub struct DeviceState {
     pub waiting: Vec<Wait>,
     /// How many calls and waves wait.
     pub waiting_count: u64,
+    /// How many waits of waves found no entry in the device's wait table, ever: those are not told.
+    pub waits_untold: u64,
     /// What kernels print.
     pub output: OutputState,
 }
@@ -107,7 +109,7 @@ pub struct Wait {
     pub kernel: String,
     /// Where the wave is, if that is known.
     pub place: Option<Workgroup>,
-    /// The channel's slot.
+    /// The channel's slot; the greatest number where none is known.
     pub slot: u32,
     /// Lanes that wait.
     pub lanes: u32,
@@ -117,8 +119,22 @@ pub struct Wait {
     pub waited_s: f64,
     /// What it waits for, in one word: a name of [`WaitsFor`](hostcall_server::WaitsFor).
     pub waits_for: String,
+    /// What is polled, of flags and barriers.
+    pub polled: Option<Polled>,
     /// All of it in one sentence.
     pub text: String,
+}
+
+/// What a wave polls, as the device says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Polled {
+    /// Its address; 0 if that is not known.
+    pub address: u64,
+    /// The rank that is waited for.
+    pub peer: Option<u32>,
+    /// Which of the events there is waited for.
+    pub sequence: u64,
 }
 
 /// What a device's kernels print.
