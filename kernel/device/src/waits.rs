@@ -125,6 +125,47 @@ impl Wait {
     }
 }
 
+/// A wait for what the host gives, by a lane that asks nothing of its executor meanwhile.
+pub(crate) struct HostWait {
+    wait: Wait,
+    what: WaitFor,
+    lanes: u32,
+    since_ns: u64,
+}
+
+impl HostWait {
+    /// The lane begins to wait for a free call slot.
+    pub fn for_slot(here: Here) -> Self {
+        Self::new(here, Kind::Slot, 0, 1)
+    }
+
+    /// So many lanes begin to wait for a free page of the channel whose pages are shared by the words at `ring`.
+    pub fn for_page(here: Here, ring: u64, lanes: u32) -> Self {
+        Self::new(here, Kind::Page, ring, lanes)
+    }
+
+    fn new(here: Here, kind: Kind, address: u64, lanes: u32) -> Self {
+        let what = WaitFor { address, ..WaitFor::new("", kind) };
+        // The software device polls when something may have come.
+        let after = if target::IN_STEP { 1 << TELL_AFTER_LOG2 } else { 1 };
+        Self { wait: Wait { next: after, ..Wait::new() }, what, lanes, since_ns: here.clock_ns() }
+    }
+
+    /// Counts a poll.
+    pub fn poll(&mut self, here: Here) {
+        let Self { wait, what, lanes, since_ns } = self;
+        wait.poll(|told| {
+            let now_ns = if target::IN_STEP { here.clock_ns() } else { *since_ns };
+            tell(here, what, *lanes, *since_ns, now_ns, told)
+        });
+    }
+
+    /// Says that the wait is over.
+    pub fn end(&self, here: Here) {
+        self.wait.end(here);
+    }
+}
+
 /// The device's wait table, if there is one.
 fn table(here: Here) -> Option<Waits<'static>> {
     let address = here.channel().waits;
@@ -172,11 +213,14 @@ fn tell_of(
         }
         lanes = same.count;
     }
-    tell(here, &what, lanes, here.clock_ns(), told)
+    let now_ns = here.clock_ns();
+    tell(here, &what, lanes, now_ns, now_ns, told)
 }
 
 /// Says that lanes of the wave wait, or still do.
-fn tell(here: Here, what: &WaitFor, lanes: u32, now_ns: u64, told: ToldWait) -> ToldWait {
+#[cold]
+#[inline(never)]
+fn tell(here: Here, what: &WaitFor, lanes: u32, since_ns: u64, now_ns: u64, told: ToldWait) -> ToldWait {
     let Some(waits) = table(here) else { return told };
     let launch = here.params().launch;
     if told != ToldWait::NONE {
@@ -188,7 +232,7 @@ fn tell(here: Here, what: &WaitFor, lanes: u32, now_ns: u64, told: ToldWait) -> 
     let entry = Entry {
         head: 0,
         place,
-        since_ns: now_ns,
+        since_ns,
         seen_ns: now_ns,
         address: what.address,
         sequence: what.sequence,

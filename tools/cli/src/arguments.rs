@@ -89,6 +89,14 @@ pub enum Command {
     /// Reads traces: files of `hostcall run --trace`, and of raw channels that record
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Says what waves of running processes wait for, also while these hang, and because of whom
+    Waits {
+        /// Prints one JSON object
+        #[arg(long)]
+        json: bool,
+        /// Processes, whose jobs are looked at; without one, all of the user's
+        pids: Vec<u32>,
+    },
     /// Lists the devices, and why those that are not there are not
     Devices {
         /// Opens each device and says also what to build for it, and how much of it there is

@@ -17,6 +17,7 @@ mod run;
 mod top;
 mod trace;
 mod wait;
+mod waits;
 
 use crate::output::Stdout;
 use arguments::{Arguments, Command};
@@ -61,6 +62,7 @@ fn main() {
             Command::New { app: false, name } => new::package(&name),
             Command::New { app: true, name } => new::app(&name),
             Command::Trace(command) => trace::run(command),
+            Command::Waits { json, pids } => waits::run(&pids, json),
             Command::Devices { verbose } => devices(verbose),
             Command::Bench { device, image, device_printf: true, .. } => bench::device_printf(device, image),
             Command::Bench { device, image, json, only, .. } => bench::run(device, image, json, only),

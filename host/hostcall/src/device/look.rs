@@ -4,7 +4,6 @@ use super::core::Core;
 use super::hostcalls::Hostcalls;
 use super::wait_table::WaitTable;
 use hostcall_locks::Mutex;
-use hostcall_seam::DeviceKind;
 use hostcall_server::services::Stdio;
 use hostcall_server::{Server, Waiting};
 use std::sync::Arc;
@@ -40,14 +39,11 @@ impl Look {
 }
 
 impl Parts {
-    /// Returns what waves wait for. Of raw channels it is what the host's memory says: a GPU's is read by its driver.
+    /// Returns what waves wait for.
     pub fn waiting(&self) -> Vec<Waiting> {
         let mut waiting = self.server.waiting();
         waiting.extend(self.hostcalls.waiting());
-        waiting.extend(self.waits.waiting(&self.server));
-        if self.core.backend.properties().kind == DeviceKind::Software {
-            waiting.extend(self.core.holders.waiting());
-        }
+        waiting.extend(self.waits.waiting(&self.server, &self.core.holders));
         waiting
     }
 }

@@ -1,10 +1,11 @@
 //! What waves wait for that no server knows of, as they say in the device's wait table ([`hostcall_abi::waits`]): flags, barriers of
-//! the author's, free call slots. The table lies in memory of the host, so that a look asks no driver and waits for nothing.
+//! the author's, free call slots, pages of raw channels. The table lies in memory of the host, so that a look asks no driver and waits for nothing.
 //!
 //! A wave that ends while it waits, since its launch is cancelled or it panics, leaves its entry. Nobody is told of it, as its launch is
 //! over; it is free again once the launch is settled ([`WaitTable::free`]).
 #![allow(unsafe_code, reason = "the table and its holders are accessed by address")]
 
+use super::core::Holders;
 use super::error::Error;
 use super::raw::here;
 use hostcall_abi::bytes::IntoBytes;
@@ -84,8 +85,8 @@ impl WaitTable {
         self.told().untold()
     }
 
-    /// Returns what waves of launches that have not ended wait for, with the launches that `server` knows.
-    pub fn waiting(&self, server: &Server) -> Vec<Waiting> {
+    /// Returns what waves wait for of launches that `server` knows, the longest waits first.
+    pub fn waiting(&self, server: &Server, holders: &Holders) -> Vec<Waiting> {
         let now_ns = self.has_hosts_clock.then(hostcall_softdev::now_ns);
         let mut waits = HashMap::<Same, (u32, u64)>::new();
         for (head, entry) in self.told().told() {
@@ -109,7 +110,13 @@ impl WaitTable {
                 Kind::Page => WaitsFor::Page,
             };
             let owner = Owner { launch, home: None, wave: head.wave, workgroup };
-            server.wait_of(owner, lanes, name_of(same.name), Duration::from_nanos(waited_ns), waits_for)
+            let name = match waits_for {
+                WaitsFor::Page => holders
+                    .name_at(same.address)
+                    .map_or_else(|| "a raw channel".into(), |name| name.to_string()),
+                _ => name_of(same.name),
+            };
+            server.wait_of(owner, lanes, name, Duration::from_nanos(waited_ns), waits_for)
         });
         let mut waits: Vec<Waiting> = waits.collect();
         waits.sort_by_key(|wait| (std::cmp::Reverse(wait.waited), wait.launch));

@@ -43,12 +43,11 @@ pub struct Waiting {
     pub kernel: Arc<str>,
     /// The wave's place in the launch's grid, as the device says; `None` when it is not known.
     pub place: Option<WavePlace>,
-    /// Lanes that wait; 0 of those that wait for a page.
+    /// Lanes that wait.
     pub lanes: u32,
     /// The method called, or its number when nothing is registered for it; or the raw channel; or the name of a flag or barrier.
     pub service: String,
-    /// How long it has waited; for a page, at most: see [`WaitsFor::Page`]. Of what waves tell themselves (flags, barriers, slots)
-    /// it is the time since they had polled for a while.
+    /// How long it has waited; of what waves tell themselves (pages, flags, barriers, slots) since they had polled for a while.
     pub waited: Duration,
     /// What it waits for.
     pub waits_for: WaitsFor,
@@ -118,10 +117,8 @@ pub enum WaitsFor {
     Words,
     /// Posts of the wave that come before the call are not handled yet.
     Posts,
-    /// It calls nobody: it waits for a free page of a raw channel. [`Waiting::waited`] is how long ago the
-    /// host gave one out, since the wave does not say when it began to wait: the wave has waited that long
-    /// at most, and its launch may have run for less. Waves of kernels that other compilers made,
-    /// which write by `hostcall_device.h`, are not told of.
+    /// It calls nobody: it waits for a free page of a raw channel, whose name is [`Waiting::service`]. Waves of kernels that other
+    /// compilers made, which write by `hostcall_device.h`, are not told of.
     Page,
     /// It calls nobody: it polls a flag, whose name is [`Waiting::service`] (`Lane::wait_for` in Rust, `HOSTCALL_WAIT` in C).
     Flag(Polled),
@@ -163,7 +160,7 @@ impl std::fmt::Display for Waiting {
             WaitsFor::Turn => "has waited for calls before it in the turn of",
             WaitsFor::Words => "has begun and not finished a call of",
             WaitsFor::Posts => "has waited for its posts to be handled before a call of",
-            WaitsFor::Page => "waits for a free page of",
+            WaitsFor::Page => "has waited for a free page of",
             WaitsFor::Flag(_) => "has waited for the flag",
             WaitsFor::Barrier(_) => "has waited at the barrier",
             WaitsFor::Slot => "has waited for a free call slot",
@@ -187,7 +184,7 @@ impl std::fmt::Display for Waiting {
             return write!(f, ": {what} for {seconds:.1} s");
         }
         if *waits_for == WaitsFor::Page {
-            return write!(f, ": {what} {service}, which has given none out for {seconds:.1} s: read it");
+            return write!(f, ": {what} {service} for {seconds:.1} s: read it");
         }
         write!(f, ": {what} {service} for {seconds:.1} s")
     }

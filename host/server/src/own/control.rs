@@ -369,15 +369,6 @@ impl Server {
         self.shared.engine.watchdog.waiting()
     }
 
-    /// Returns what is said of a launch's wave that waits for a free page of a raw channel, of which none
-    /// was given out for so long.
-    pub fn waits_for_page(&self, launch: LaunchId, slot: u32, channel: &str, waited: Duration) -> Waiting {
-        let kernel = self.shared.launches.record(launch).map(|record| record.kernel).unwrap_or_default();
-        let device = self.shared.engine.settings().device.clone();
-        let (place, lanes, waits_for) = (None, 0, WaitsFor::Page);
-        Waiting { device, slot, launch, kernel, place, lanes, service: channel.into(), waited, waits_for }
-    }
-
     /// Returns what is said of lanes of a wave that wait for something which no server knows of. `None` where no such launch runs.
     pub fn wait_of(
         &self,
