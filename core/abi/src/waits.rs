@@ -42,6 +42,9 @@ pub const USED_WORD: usize = 1;
 /// Words of an entry.
 pub const ENTRY_WORDS: usize = 8;
 
+/// Bits of a lap ([`Holder::lap`]).
+pub const LAP_BITS: u32 = 19;
+
 /// Most bytes of a name: what is longer is cut.
 pub const NAME_BYTES: usize = 16;
 
@@ -79,7 +82,7 @@ pub const fn table_words(entries: u32) -> usize {
 pub struct Holder {
     /// [`LaunchId::NONE`] if nobody has it.
     pub launch: LaunchId,
-    /// Of the use that is or was last.
+    /// Of the use that is or was last: [`LAP_BITS`].
     pub lap: u32,
 }
 
@@ -99,7 +102,7 @@ impl Holder {
     /// The next use, a launch's.
     #[inline(always)]
     pub const fn taken_by(self, launch: LaunchId) -> Self {
-        Self { launch, lap: self.lap.wrapping_add(1) }
+        Self { launch, lap: self.lap.wrapping_add(1) & ((1 << LAP_BITS) - 1) }
     }
 
     /// Nobody's, after this use.
@@ -259,7 +262,7 @@ mod tests {
         let first = Holder::default().taken_by(LaunchId::new(3, 1));
         assert_eq!(Holder::of_word(first.to_word()), first);
         assert_eq!((first.lap, first.freed().launch), (1, LaunchId::NONE));
-        let last = Holder { lap: u32::MAX, ..first.freed() };
+        let last = Holder { lap: (1 << LAP_BITS) - 1, ..first.freed() };
         assert_eq!(last.taken_by(LaunchId::new(3, 1)).lap, 0);
     }
 

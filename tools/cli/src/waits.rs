@@ -96,6 +96,11 @@ fn say(process: &Process, text: &mut String) {
     if waiting > told {
         let _ = writeln!(text, "    and {} more", waiting - told);
     }
+    for thread in &process.threads {
+        let (does, operation, waited_s) = (thread.does.join(", "), &thread.waits_in, thread.waited_s);
+        let _ =
+            writeln!(text, "    a thread that runs {does}: has waited in {operation} for {waited_s:.1} s");
+    }
     let untold: u64 = process.devices.iter().map(|device| device.waits_untold).sum();
     if untold > 0 {
         let waits = count(untold, "wait has found", "waits have found");

@@ -80,6 +80,12 @@ impl WaitTable {
         unsafe { Told::from_address(address, self.entries) }
     }
 
+    /// Returns how many bytes of memory it takes, of the host and of the device.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.table.len() + self.block.len()
+    }
+
     /// Returns how many waits found no entry.
     pub fn untold(&self) -> u64 {
         self.told().untold()

@@ -1,9 +1,10 @@
 //! Collects what is told of the process.
 
 use super::identity::identity;
-use super::state::{DeviceState, LaunchState, OutputState, Polled, Process, Wait};
+use super::state::{DeviceState, LaunchState, OutputState, Polled, Process, ThreadState, Wait};
 use crate::device::look::{Look, Parts};
 use crate::device::open_devices;
+use crate::device::waiting::{WaitingThread, waiting_threads};
 use hostcall_seam::DeviceKind;
 use hostcall_server::{OpenLaunch, Waiting, WaitsFor};
 use std::cmp::Reverse;
@@ -12,7 +13,9 @@ use std::sync::Arc;
 /// Devices, and launches and waiting waves of each, that are told one by one.
 const MOST_DEVICES: usize = 64;
 const MOST_LAUNCHES: usize = 64;
-const MOST_WAITING: usize = 256;
+pub(super) const MOST_WAITING: usize = 256;
+
+const MOST_THREADS: usize = 64;
 
 /// Longest name that is told: those of C++ have no end.
 const MOST_CHARACTERS: usize = 512;
@@ -29,7 +32,8 @@ fn devices() -> Vec<Arc<Look>> {
 /// Returns what the process does now.
 pub(super) fn process() -> Process {
     let states = devices().into_iter().filter_map(|device| device.at(state));
-    Process { who: identity(), devices: states.take(MOST_DEVICES).collect() }
+    let threads = waiting_threads().into_iter().take(MOST_THREADS).map(thread).collect();
+    Process { who: identity(), devices: states.take(MOST_DEVICES).collect(), threads }
 }
 
 fn state(device: &Parts) -> DeviceState {
@@ -56,6 +60,12 @@ fn state(device: &Parts) -> DeviceState {
             lost_bytes: stdio.sink().lost_bytes(),
         },
     }
+}
+
+fn thread(thread: WaitingThread) -> ThreadState {
+    let WaitingThread { does, operation, waited } = thread;
+    let does = does.iter().map(|what| short(what)).collect();
+    ThreadState { does, waits_in: operation.to_owned(), waited_s: waited.as_secs_f64() }
 }
 
 fn kind(kind: DeviceKind) -> &'static str {
@@ -85,7 +95,7 @@ fn polled(waits_for: WaitsFor) -> Option<Polled> {
     Some(Polled { address, peer, sequence })
 }
 
-fn wait(waiting: Waiting) -> Wait {
+pub(super) fn wait(waiting: Waiting) -> Wait {
     // A name alone, also of what says more.
     let waits_for = format!("{:?}", waiting.waits_for);
     let waits_for = waits_for.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();

@@ -293,7 +293,7 @@ mod tests {
         };
         let waiting: Vec<Wait> = waits.iter().map(wait).collect();
         let device = DeviceState { launches_running: 1, waiting, ..DeviceState::default() };
-        Process { who, devices: vec![device] }
+        Process { who, devices: vec![device], ..Process::default() }
     }
 
     fn sentences(processes: &[Process]) -> Vec<String> {

@@ -21,12 +21,16 @@ mod client;
 mod collect;
 mod culprits;
 mod identity;
+#[cfg(test)]
+mod ranks_tests;
 mod socket;
 mod state;
 
 pub use client::{WatchError, ask, processes, state};
 pub use culprits::{Culprit, Explanation, Rank, Why, explain};
-pub use state::{DeviceState, Identity, LaunchState, OutputState, Polled, Process, Wait, Workgroup};
+pub use state::{
+    DeviceState, Identity, LaunchState, OutputState, Polled, Process, ThreadState, Wait, Workgroup,
+};
 
 pub(crate) use socket::{listen, stop_in_child};
 

@@ -33,6 +33,20 @@ pub struct Process {
     pub who: Identity,
     /// Its open devices.
     pub devices: Vec<DeviceState>,
+    /// Its threads that kernels or streams wait for and that wait themselves: the longest waits first.
+    pub threads: Vec<ThreadState>,
+}
+
+/// A thread that runs a handler or a host function, and waits in it for a device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ThreadState {
+    /// What it does that is waited for, each in words.
+    pub does: Vec<String>,
+    /// The function that it waits in.
+    pub waits_in: String,
+    /// For how many seconds.
+    pub waited_s: f64,
 }
 
 /// What an open device does.
