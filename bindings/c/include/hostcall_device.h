@@ -2616,9 +2616,10 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
  * full, with the first one that its place writes in each 131 us, with `Context::flush` (hostcall_context_flush), and at the trace's
  * end.
  *
- * Where nobody traces the device, values are not computed, and a point is a look at a word of the context. A loop whose steps are
- * short gives its points `hostcall_traced(context)`, taken once before it: that is 0 where nobody traces, and then a point is a look
- * at a register. A context of 0, and a host that is older than trace points, are not traced. OpenCL C has none of it.
+ * While nobody traces, values are not computed, and a point is a look at a word in memory of the device. Traces may begin and end
+ * while kernels run (`Device::record_points` in Rust, `hostcall trace on`); on a GPU a span that was begun is ended all the same. A loop whose steps are short gives its points `hostcall_traced(context)`, taken once before it: that is 0
+ * where nobody traces then, and a point is a look at a register. A context of 0, and a host that is older than trace points, are not
+ * traced. OpenCL C has none of it.
  */
 #if !defined(__OPENCL_C_VERSION__)
 
@@ -2628,7 +2629,8 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
 #define HOSTCALL_POINTS_SHIFT 8u
 #define HOSTCALL_POINTS_STATES_BYTE 72u
 #define HOSTCALL_POINTS_PLACES_BYTE 80u
-#define HOSTCALL_POINTS_EPOCH_BYTE 84u
+#define HOSTCALL_POINTS_SWITCH_BYTE 84u
+#define HOSTCALL_POINT_UNWANTED 16777215u
 #define HOSTCALL_POINTS_SAMPLED_BYTE 88u
 #define HOSTCALL_POINTS_HERE_BYTE 96u
 #define HOSTCALL_PLACE_BYTES 16u
@@ -2676,33 +2678,22 @@ struct hostcall_point {
     const char *text;
     const char *file;
     uint64_t tags;  /* Types of its values. */
-    uint64_t known; /* Its number for the device with the epoch in the upper half; 0 for none yet. */
+    uint64_t known; /* Its number, and for which number of the switch in the upper half; 0 for none yet. */
     uint64_t told;  /* When a wave began to tell that device's host of it. */
     uint32_t line;
     uint32_t kind;
 };
 
-/* The number of a point that the host has no number for. */
+/* The number of a point that the host has no number for. One that nobody wants has HOSTCALL_POINT_UNWANTED. */
 #define HOSTCALL_POINT_REFUSED_ UINT32_C(0xffffffff)
 
-/* Whether trace points of kernels with the context write. */
+/* Whether trace points of kernels with the context write now. */
 HOSTCALL_FUNCTION int hostcall_is_traced(uint64_t context) {
-#if defined(__NVPTX__) || defined(__CUDA_ARCH__)
-    /* It is the same while a kernel runs, and does no harm where it stands before the condition that it was written behind. */
-    uint32_t flags;
-    HOSTCALL_ASM_("{\n\t.reg .pred hostcall_is_there;\n\tsetp.ne.b64 hostcall_is_there, %1, 0;\n\tmov.b32 %0, 0;\n\t"
-                  "@hostcall_is_there ld.global.nc.b32 %0, [%1 + %2];\n\t}"
-                  : "=r"(flags)
-                  : "l"(context), "n"(HOSTCALL_CONTEXT_FLAGS_BYTE));
-    return (flags >> HOSTCALL_POINTS_SHIFT & 0xff) == HOSTCALL_POINTS_VERSION;
-#elif defined(__AMDGCN__)
-    typedef const __attribute__((address_space(4))) uint32_t constant_word;
-    return context != 0 &&
-           (*(constant_word *)(context + HOSTCALL_CONTEXT_FLAGS_BYTE) >> HOSTCALL_POINTS_SHIFT & 0xff) == HOSTCALL_POINTS_VERSION;
-#else
-    return context != 0 &&
-           (hostcall_load32_(context + HOSTCALL_CONTEXT_FLAGS_BYTE) >> HOSTCALL_POINTS_SHIFT & 0xff) == HOSTCALL_POINTS_VERSION;
-#endif
+    /* Branches, and no word that is worked out ahead: ptxas keeps that in a register through the kernel's own loops. */
+    if (context == 0 ||
+        (hostcall_fixed_(context + HOSTCALL_CONTEXT_FLAGS_BYTE) >> HOSTCALL_POINTS_SHIFT & 0xff) != HOSTCALL_POINTS_VERSION)
+        return 0;
+    return hostcall_load32_(hostcall_fixed64_(context + HOSTCALL_CONTEXT_POINTS_BYTE) + HOSTCALL_POINTS_SWITCH_BYTE) != 0;
 }
 
 /* The context if its kernels' trace points write, else 0: what a short loop gives its points. */
@@ -2770,10 +2761,15 @@ HOSTCALL_FUNCTION uint64_t hostcall_points_of_(uint64_t context) {
     return hostcall_fixed64_(context + HOSTCALL_CONTEXT_POINTS_BYTE);
 }
 
-/* The number of a point for these points, 0 if it was not asked for yet. */
-HOSTCALL_FUNCTION uint32_t hostcall_point_number_(uint64_t points, const struct hostcall_point *point) {
+/* The switch's number while points write, else 0. */
+HOSTCALL_FUNCTION uint32_t hostcall_switch_of_(uint64_t points) {
+    return hostcall_load32_(points + HOSTCALL_POINTS_SWITCH_BYTE);
+}
+
+/* The number of a point while the switch has this one, 0 if it was not asked for yet. */
+HOSTCALL_FUNCTION uint32_t hostcall_point_number_(const struct hostcall_point *point, uint32_t number) {
     const uint64_t known = hostcall_load_((uint64_t)(uintptr_t)&point->known);
-    return (uint32_t)(known >> 32) == hostcall_fixed_(points + HOSTCALL_POINTS_EPOCH_BYTE) ? (uint32_t)known : 0;
+    return (uint32_t)(known >> 32) == number ? (uint32_t)known : 0;
 }
 
 /* Whether nobody has compared the clocks in this tick or in the one before. */
@@ -2801,8 +2797,10 @@ HOSTCALL_FUNCTION int hostcall_compare_clocks_(uint64_t context, uint64_t points
     return 1;
 }
 
-/* Posts name and file of a point in pieces, and asks the host for its number, which is stored there. Returns how the call ended. */
-HOSTCALL_FUNCTION uint64_t hostcall_register_point_(uint64_t context, uint64_t points, struct hostcall_point *point) {
+/* Posts name and file of a point in pieces, and asks the host for its number while the switch has this one, which is stored there.
+ * Returns how the call ended. */
+HOSTCALL_FUNCTION uint64_t hostcall_register_point_(uint64_t context, uint64_t points, struct hostcall_point *point,
+                                                    uint32_t number) {
     const uint32_t of_text = hostcall_text_bytes_(point->text), bytes = 8 + of_text + hostcall_text_bytes_(point->file);
     uint64_t words[6], status = HOSTCALL_CALL_CANCELLED;
     struct hostcall_scope scope;
@@ -2835,8 +2833,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_register_point_(uint64_t context, uint64_t p
     if (status == HOSTCALL_CALL_TOO_LARGE || status == HOSTCALL_CALL_MALFORMED)
         status = HOSTCALL_CALL_OK, words[0] = HOSTCALL_POINT_REFUSED_;
     if (status == HOSTCALL_CALL_OK)
-        hostcall_store_((uint64_t)(uintptr_t)&point->known,
-                        (uint64_t)hostcall_fixed_(points + HOSTCALL_POINTS_EPOCH_BYTE) << 32 | (uint32_t)words[0]);
+        hostcall_store_((uint64_t)(uintptr_t)&point->known, (uint64_t)number << 32 | (uint32_t)words[0]);
     return status;
 }
 
@@ -2896,20 +2893,22 @@ HOSTCALL_LONG_FUNCTION int hostcall_prepare_point_(uint64_t context, struct host
     const struct hostcall_writer_ writer = hostcall_writer_of_(points);
     const uint64_t now_ns = writer.now_ns, tick = now_ns >> HOSTCALL_SAMPLE_LOG2;
     const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
+    const uint32_t number = hostcall_switch_of_(points);
     int is_lost = 0;
-    if (hostcall_are_clocks_old_(tick, sampled)) {
+    /* The end of a span that nobody records any more has its number and no time of the host's. */
+    if (number != 0 && hostcall_are_clocks_old_(tick, sampled)) {
         is_lost = !hostcall_compare_clocks_(context, points, sampled, tick);
-    } else if (hostcall_point_number_(points, point) == 0) {
+    } else if (number != 0 && hostcall_point_number_(point, number) == 0) {
         const uint64_t told = hostcall_load_(told_at);
-        const uint32_t epoch = hostcall_fixed_(points + HOSTCALL_POINTS_EPOCH_BYTE), now = (uint32_t)(now_ns >> HOSTCALL_TOLD_LOG2_);
-        const uint64_t own = (uint64_t)epoch << 32 | now;
-        const int32_t since = (uint32_t)(told >> 32) == epoch ? (int32_t)(now - (uint32_t)told) : HOSTCALL_TOLD_AGAIN_;
+        const uint32_t now = (uint32_t)(now_ns >> HOSTCALL_TOLD_LOG2_);
+        const uint64_t own = (uint64_t)number << 32 | now;
+        const int32_t since = (uint32_t)(told >> 32) == number ? (int32_t)(now - (uint32_t)told) : HOSTCALL_TOLD_AGAIN_;
         /* One wave tells the host, and the others wait for it. */
         is_lost = since >= HOSTCALL_TOLD_WAIT_ && since < HOSTCALL_TOLD_AGAIN_;
         if (since < HOSTCALL_TOLD_WAIT_) {
             hostcall_pause_();
         } else if (since >= HOSTCALL_TOLD_AGAIN_ && hostcall_cas_(told_at, told, own) == told) {
-            is_lost = hostcall_register_point_(context, points, point) != HOSTCALL_CALL_OK;
+            is_lost = hostcall_register_point_(context, points, point, number) != HOSTCALL_CALL_OK;
             /* Nobody waits any more: of another device, which has the same point, somebody may tell now, or later where nobody answers. */
             (void)hostcall_cas_(told_at, own, 0);
         }
@@ -2934,11 +2933,22 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
         return HOSTCALL_NOT_WRITTEN_;
     const struct hostcall_raw_stream *stream = (const struct hostcall_raw_stream *)(uintptr_t)points;
     const struct hostcall_writer_ writer = hostcall_writer_of_(points);
-    const uint32_t number = hostcall_point_number_(points, point);
+    const uint32_t on = hostcall_switch_of_(points);
+    uint32_t number = hostcall_point_number_(point, on);
+#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    /* A device's number of a point stays the same. What runs on the host may be of several devices. */
+    if (kind == HOSTCALL_POINT_END_)
+        number = hostcall_load32_((uint64_t)(uintptr_t)&point->known);
+    else
+#endif
+        if (on == 0)
+        return HOSTCALL_NOT_WRITTEN_;
     const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
-    if ((number == 0) | hostcall_are_clocks_old_(writer.now_ns >> HOSTCALL_SAMPLE_LOG2, sampled))
+    if ((number == 0) | ((on != 0) & hostcall_are_clocks_old_(writer.now_ns >> HOSTCALL_SAMPLE_LOG2, sampled)))
         return HOSTCALL_UNPREPARED_;
     uint64_t place, state = HOSTCALL_PLACE_HELD;
+    if (number == HOSTCALL_POINT_UNWANTED)
+        return HOSTCALL_NOT_WRITTEN_;
     if (number != HOSTCALL_POINT_REFUSED_)
         state = hostcall_take_place_(points, writer.place, &place);
     if (state == HOSTCALL_PLACE_HELD) {

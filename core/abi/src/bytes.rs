@@ -62,16 +62,16 @@ structs! {
     RawLayout { pages_log2 page_bytes_log2 }
     RawParams { states ring shared data free layout }
     ForeignRawParams { shared data ring dropped stop_at sequence layout launch slot waits reserved }
-    ChannelParams { abi_version epoch region homes extra_states extras areas waits reserved sizes trace }
+    ChannelParams { abi_version epoch region homes extra_states extras areas waits sizes reserved }
     LaunchParams {
-        channel stop_at sequence launch home_slots last_post workgroups workgroup_memory_bytes workgroup_size flags wave_records
+        channel stop_at sequence launch home_slots last_post workgroups workgroup_memory_bytes workgroup_size reserved wave_records
         list
     }
     ContextParams {
         magic major minor region homes home_slots lanes launch flags channel wake points waits reserved
     }
     WaitParams { table entries zero untold here reserved }
-    PointsParams { raw states places epoch sampled here reserved }
+    PointsParams { raw states places switch sampled here reserved }
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
             workgroups: [8, 9, 10],
             workgroup_memory_bytes: 11,
             workgroup_size: [12, 13, 14],
-            flags: 15,
+            reserved: 15,
             wave_records: 16,
             list: 17,
         };

@@ -58,7 +58,7 @@ pub struct ContextParams {
     pub channel: u64,
     /// On the software device a function of one argument that wakes the server, and its argument; else 0.
     pub wake: [u64; 2],
-    /// The device's [`PointsParams`], if trace points do something.
+    /// The device's [`PointsParams`]; 0 where it has none.
     pub points: u64,
     /// The device's [`WaitParams`](crate::waits::WaitParams), if waits are told.
     pub waits: u64,
@@ -92,8 +92,9 @@ pub struct PointsParams {
     pub states: u64,
     /// How many these are.
     pub places: u32,
-    /// What differs between the devices of a process, and is not 0: numbers of trace points hold for one device.
-    pub epoch: u32,
+    /// The number of the device's [`PointSwitch`](crate::trace::PointSwitch) while trace points write, else 0. The host changes it
+    /// while kernels run, and what kernels remember of one number (those of trace points) does not hold for others.
+    pub switch: u32,
     /// The tick of the device's clock ([`SAMPLE_LOG2`]) in which it was compared with the host's last. Kernels change it.
     pub sampled: u64,
     /// On the software device a function that returns the clock in ns and stores the calling thread's number (from 0 on) to the

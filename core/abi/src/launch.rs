@@ -1,7 +1,6 @@
 //! What the host passes to every kernel besides the kernel's own arguments.
 
 use crate::layout::{LAUNCHES, Layout, Places, Sizes, WAVE_RECORD_BYTES};
-use crate::raw::RawParams;
 
 /// A launch, as both sides name it: an index into the host's table of launches, and a generation that tells the
 /// launches apart which have had the index. [`LaunchId::NONE`] is no launch.
@@ -140,8 +139,8 @@ pub struct LaunchParams {
     pub workgroup_memory_bytes: u32,
     /// Lanes of a workgroup in x, y and z, at most 1024 in all. The hardware's workgroup has one dimension too.
     pub workgroup_size: [u16; 3],
-    /// [`TRACED`].
-    pub flags: u16,
+    /// Zero.
+    pub reserved: u16,
     /// AMD: memory of the device for the records of the grid's waves: for each workgroup those of its waves, rounded up to
     /// 64 bytes. Else 0.
     pub wave_records: u64,
@@ -169,15 +168,12 @@ impl LaunchParams {
             self.last_post,
             halves(x, y),
             halves(z, self.workgroup_memory_bytes),
-            width as u64 | (height as u64) << 16 | (depth as u64) << 32 | (self.flags as u64) << 48,
+            width as u64 | (height as u64) << 16 | (depth as u64) << 32 | (self.reserved as u64) << 48,
             self.wave_records,
             self.list,
         ]
     }
 }
-
-/// Bit of [`LaunchParams::flags`]: trace points write to [`ChannelParams::trace`].
-pub const TRACED: u16 = 1;
 
 /// Bit of [`LaunchParams::list`]: the launch follows, in the list, one of a kernel that never stops its stream
 /// ([`NEVER_STOPS`]). So what stopped the stream is known before that one has ended.
@@ -211,8 +207,8 @@ pub struct ChannelParams {
     pub epoch: u32,
     /// The channel's shared memory, [`Layout::words`] words.
     pub region: u64,
-    /// A [`crate::layout::HomeSlotWords`] for each home slot, in memory of the device: right behind these parameters, where
-    /// a wave that claims one looks without reading this.
+    /// A [`crate::layout::HomeSlotWords`] for each home slot, in memory of the device: [`HOME_SLOTS_AT`] bytes behind the start of
+    /// these parameters, where a wave that claims one looks without reading this.
     pub homes: u64,
     /// A [`crate::layout::SlotStateWords`] for each extra slot, in memory of the device.
     pub extra_states: u64,
@@ -222,18 +218,20 @@ pub struct ChannelParams {
     pub areas: u64,
     /// The device's [`WaitParams`](crate::waits::WaitParams); 0 where waits are not told.
     pub waits: u64,
-    /// Zeros.
-    pub reserved: [u64; 3],
     /// The channel's sizes.
     pub sizes: Sizes,
-    /// The raw channel of the device's trace points, if there is one.
-    pub trace: RawParams,
+    /// Zeros.
+    pub reserved: u64,
 }
 
-/// Bytes of [`ChannelParams`].
-pub const CHANNEL_PARAMS_BYTES: usize = size_of::<ChannelParams>();
+/// Where the channel's [`PointSwitch`](crate::trace::PointSwitch) lies, in bytes from its [`ChannelParams`]. It is no part of
+/// these, since the host changes it while kernels run.
+pub const POINT_SWITCH_AT: usize = size_of::<ChannelParams>();
 
-const _: () = assert!(CHANNEL_PARAMS_BYTES.is_multiple_of(align_of::<crate::layout::HomeSlotWords>()));
+/// Where the records of home slots lie, in bytes from the [`ChannelParams`].
+pub const HOME_SLOTS_AT: usize = POINT_SWITCH_AT + align_of::<ChannelParams>();
+
+const _: () = assert!(HOME_SLOTS_AT.is_multiple_of(align_of::<crate::layout::HomeSlotWords>()));
 
 const _: () = assert!(size_of::<Sizes>() == size_of::<Layout>() + size_of::<Places>());
 

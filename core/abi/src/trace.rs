@@ -1,4 +1,5 @@
-//! Trace points: what `span!`, `counter!` and `event!` in kernels write to the raw channel of a device that is traced.
+//! Trace points: what `span!`, `counter!` and `event!` in kernels write to the raw channel of a device that is traced, and the
+//! word by which the host switches them on and off ([`PointSwitch`]).
 //!
 //! A record is of whole pairs of words:
 //!
@@ -14,6 +15,68 @@
 
 /// Bits of a trace point's id.
 pub const POINT_ID_BITS: u32 = 24;
+
+/// What the host gives in place of an id for a point that it does not want to hear of: lanes do not ask again before the switch
+/// has another number.
+pub const UNWANTED: u32 = (1 << POINT_ID_BITS) - 1;
+
+/// Whether trace points write, and where: a word in memory of the device, which the host changes while kernels run, and kernels
+/// read at each trace point. The default is off.
+///
+/// | bits | |
+/// |---|---|
+/// | 0 | whether points write |
+/// | 1–4 and 48–63 | the switch's number, which is another one each time that something else is wanted: what a point remembers of one number does not hold for others |
+/// | 5–47 | the address of the channel's [`RawParams`](crate::raw::RawParams). It stays when points are switched off, for spans that end then |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PointSwitch(u64);
+
+impl PointSwitch {
+    /// Bits of the number.
+    pub const NUMBER_BITS: u32 = 20;
+    const LOW_BITS: u32 = 4;
+    /// What addresses are multiples of, at least.
+    pub const ALIGN: u64 = 1 << (Self::LOW_BITS + 1);
+    const ADDRESS: u64 = (1 << 48) - Self::ALIGN;
+
+    /// The switch for a channel whose parameters lie there; `None` where the word has no room for the address.
+    pub const fn new(params: u64, number: u32, is_on: bool) -> Option<Self> {
+        if params & !Self::ADDRESS != 0 || params == 0 {
+            return None;
+        }
+        let (low, high) = (number as u64 & 0xf, (number as u64 >> Self::LOW_BITS) & 0xffff);
+        Some(Self(is_on as u64 | low << 1 | params | high << 48))
+    }
+
+    /// The switch with this word.
+    #[inline(always)]
+    pub const fn of_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    /// The word.
+    pub const fn to_word(self) -> u64 {
+        self.0
+    }
+
+    /// Whether points write.
+    #[inline(always)]
+    pub const fn is_on(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Its number, of [`PointSwitch::NUMBER_BITS`] bits.
+    #[inline(always)]
+    pub const fn number(self) -> u32 {
+        ((self.0 >> 1) & 0xf | (self.0 >> 48) << Self::LOW_BITS) as u32
+    }
+
+    /// The address of the channel's parameters; 0 before points were on.
+    #[inline(always)]
+    pub const fn params(self) -> u64 {
+        self.0 & Self::ADDRESS
+    }
+}
 
 /// Most arguments of an event.
 pub const MAX_POINT_WORDS: usize = crate::word::MAX_POST_WORDS;
@@ -50,7 +113,7 @@ impl PointKind {
 pub struct PointHead {
     /// What it says.
     pub kind: PointKind,
-    /// Which point of the program says it, by the id that the host gave it: 1 to 2²⁴ − 1.
+    /// Which point of the program says it, by the id that the host gave it: 1 to 2²⁴ − 2.
     pub point: u32,
     /// Words behind the head that mean something.
     pub words: u32,
@@ -123,6 +186,21 @@ pub const fn record_bytes(words: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn switches_are_words() {
+        let params = 0x7fff_1234_5640;
+        for number in [1, 15, 16, (1 << PointSwitch::NUMBER_BITS) - 1] {
+            for is_on in [false, true] {
+                let switch = PointSwitch::new(params, number, is_on).unwrap();
+                let read = PointSwitch::of_word(switch.to_word());
+                assert_eq!((read.params(), read.number(), read.is_on()), (params, number, is_on));
+            }
+        }
+        assert_eq!(PointSwitch::new(params + 16, 1, true), None);
+        assert_eq!(PointSwitch::new(1 << 48, 1, true), None);
+        assert!(!PointSwitch::default().is_on());
+    }
 
     #[test]
     fn heads_are_words() {

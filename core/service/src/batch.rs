@@ -92,27 +92,38 @@ impl<'a> Lines<'a> {
 
 /// Room for the replies of as many lanes.
 #[derive(Clone, Debug)]
-pub struct Replies(Planes);
+pub struct Replies {
+    planes: Planes,
+    /// One of them is an error.
+    has_errors: bool,
+}
 
 impl Replies {
     /// Room for replies; its contents mean nothing yet.
-    pub const EMPTY: Self = Self([[[0; 2]; MAX_LANES]; MAX_PAIRS]);
+    pub const EMPTY: Self = Self { planes: [[[0; 2]; MAX_LANES]; MAX_PAIRS], has_errors: false };
 
     /// The replies.
     #[inline(always)]
     pub fn planes(&self) -> &Planes {
-        &self.0
+        &self.planes
+    }
+
+    /// Says whether a lane's reply is an error, since [`Calls::new`] got this room.
+    #[inline(always)]
+    pub fn has_errors(&self) -> bool {
+        self.has_errors
     }
 
     /// Puts a lane's status and words there, of which the lane waits for `count`: more are left out, missing ones
     /// are zero.
     #[inline(never)]
     fn put(&mut self, count: usize, rank: usize, status: Status, words: &[u64]) {
+        self.has_errors |= status != Status::Ok;
         let mut line = Line { words: [0; MAX_WORDS], tag: status.to_bits() };
         for (to, from) in line.words[..count].iter_mut().zip(words) {
             *to = *from;
         }
-        for (pair, plane) in self.0.iter_mut().enumerate().take(pairs_for(count)) {
+        for (pair, plane) in self.planes.iter_mut().enumerate().take(pairs_for(count)) {
             plane[rank] = line.pair(pair, count);
         }
     }
@@ -125,7 +136,7 @@ impl Replies {
             let mut words = [0; 1];
             result.to_words(&mut words[..R::WORDS]);
             let [word] = words;
-            self.0[0][rank] = [word & PAYLOAD, Status::Ok.to_bits() | word >> 63 << TAG_BITS];
+            self.planes[0][rank] = [word & PAYLOAD, Status::Ok.to_bits() | word >> 63 << TAG_BITS];
         } else {
             let mut words = [0; MAX_WORDS];
             result.to_words(&mut words[..R::WORDS]);
@@ -145,6 +156,7 @@ impl<'a> Calls<'a> {
     /// The calls of these lines.
     #[inline(always)]
     pub fn new(lines: Lines<'a>, replies: &'a mut Replies) -> Self {
+        replies.has_errors = false;
         Self { lines, replies, begun: 0 }
     }
 

@@ -2,7 +2,7 @@
 
 use hostcall::raw::{Block, DropNewest, Placement, RawChannel, RawStream};
 use hostcall::trace::{Event, Follower, Names, Reader, Tracer};
-use hostcall::{Device, Grid, Lane, LaunchKernel, kernel, println};
+use hostcall::{Device, Global, Grid, Lane, LaunchKernel, PointFilter, counter, kernel, println};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -29,6 +29,37 @@ fn calls_are_traced() -> Result<(), Box<dyn std::error::Error>> {
     }
     // ANCHOR_END: tracer
     assert!(std::fs::metadata(&path)?.len() > 0);
+    Ok(())
+}
+
+#[kernel]
+fn polls(lane: &Lane, stop: &[Global<u32>]) {
+    while stop[0].get() == 0 {
+        counter!("polled by", lane.index());
+        lane.pause();
+    }
+}
+
+#[test]
+fn points_are_recorded_for_a_while() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("a.trace");
+    let device = Device::open("cpu")?;
+    let (stream, stop) = (device.stream()?, device.pinned::<u32>(1)?);
+    polls.launch(&stream, Grid::new(1, 1), (&stop,))?;
+    // ANCHOR: record
+    let tracer = Tracer::builder().file(&path)?.start()?;
+    let recording = device.record_points(&tracer, PointFilter::default().name("poll*"))?;
+    std::thread::sleep(Duration::from_millis(50));
+    recording.pause()?; // and `resume`
+    drop(recording);
+    let lost = tracer.finish(Duration::from_secs(10)).lost();
+    // ANCHOR_END: record
+    assert!(lost.is_none_or(|lost| lost.contains("dropped")));
+    stop[0].set(1);
+    stream.synchronize()?;
+    let seen = Reader::new(File::open(&path)?)?.flatten().any(|event| matches!(event, Event::Point(_)));
+    assert!(seen);
     Ok(())
 }
 

@@ -78,7 +78,7 @@
 //! waiting, words         threads that wait; words that streams and kernels share
 //! buffer, transfer       memory with its types; copies and fills that were checked
 //! images, hostcalls      code; what answers kernels that speak ROCm's protocol
-//! look, inner            what others may look at of a device; an open device
+//! metrics, look, inner   what devices count; what others may look at of one; an open device
 //! stream                 operations in order: pushed, submitted, signalled, settled, waited for, cancelled
 //! arguments, prepare     packed arguments; what a launch needs before a stream gets it
 //! foreign                kernels of other compilers, as streams launch them and graphs keep them
@@ -132,11 +132,13 @@ pub mod raw {
     pub use hostcall_device::raw::RawStream;
 }
 
+pub use device::watch::own_metrics as metrics;
 pub use device::{graph, watch};
 
 pub use device::{
     Context, Device, DeviceBuffer, Error, Event, Fence, Grid, Hostcall, HostcallState, LaunchFailure,
-    LaunchKernel, NoBuffer, NotContinuous, Stream, UntypedHostcall, WeakDevice, WireType,
+    LaunchKernel, NoBuffer, NotContinuous, PointFilter, PointRecording, Stream, UntypedHostcall, WeakDevice,
+    WireType,
 };
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;

@@ -66,7 +66,10 @@ fn a_hang_is_seen_with_its_reason() {
     let process = own();
     let state = &process.devices[device_of(&process, "stand").expect("the launch is told of")];
     let wait = &state.waiting[0];
-    assert_eq!((state.name.as_str(), state.kind.as_str(), state.launches_running), ("cpu", "software", 1));
+    assert_eq!(
+        (state.name.as_str(), state.kind.as_str(), state.metrics.launches_running),
+        ("cpu", "software", 1)
+    );
     assert_eq!((wait.service.as_str(), wait.waits_for.as_str()), ("Gate::pass", "InlineHandler"));
     assert_eq!((wait.lanes, wait.place.map(|place| place.at)), (1, Some([0; 3])));
     assert!(wait.text.contains("Gate::pass"), "{}", wait.text);
@@ -87,7 +90,7 @@ fn what_was_printed_last_is_told() {
     let process = own();
     let has_text = |output: &watch::OutputState| output.tail.contains("standing at the gate\n");
     let state = process.devices.iter().find(|device| has_text(&device.output)).expect("it is told of");
-    assert_eq!((state.output.bytes, state.output.lost_bytes), (6 * 21, 0));
+    assert_eq!((state.metrics.output_bytes, state.metrics.lost_output_bytes), (6 * 21, 0));
 }
 
 struct Open;

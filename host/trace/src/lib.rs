@@ -61,7 +61,7 @@ pub use latencies::{Latencies, MethodLatencies, SlowCall, TRACE_POINTS};
 pub use losses::{Loss, Losses, StreamLosses};
 pub use names::{Launch, MethodName, Names, PointName};
 pub use output::Unwritten;
-pub use points::{Points, PointsPage};
+pub use points::{PointNumbers, Points, PointsPage};
 pub use reader::{Header, OpenError, Reader};
 pub use record::{
     Call, ClockPair, Ending, Event, Page, Point, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting,

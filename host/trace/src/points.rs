@@ -3,7 +3,7 @@
 //! ```text
 //!  wave (kernel/device/src/trace.rs)     raw channel, DropNewest    .../device/raw/points.rs (host)       file
 //!  ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-//!  flags of the launch: traced? no: goes on
+//!  the channel's switch: on? no: goes on
 //!  first use: TracePoints::register ──────────────────────────────────► Points: a number, a name ──► names
 //!  now and then: now_ns, clock_pair ──────────────────────────────────► DeviceClock: a line     ──► clock
 //!  time, head, values ─────────────────► page ────────────────────────► Drain: times on the line ──► points
@@ -27,8 +27,8 @@ use crate::tracer::Source;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::trace::{OF_OTHERS, PointHead, PointKind, record_bytes, wave_of, without_wave};
 use hostcall_locks::Mutex;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Most trace points of a device that get a number.
@@ -63,19 +63,49 @@ struct Key {
     text: Arc<str>,
 }
 
-/// The trace points of a device: their numbers, and where its clock's times lie on the trace's time line.
+/// The numbers of a device's trace points, the same in all traces: a span may begin in one and end in another.
+#[derive(Default)]
+pub struct PointNumbers(Mutex<HashMap<Key, u32>>);
+
+impl PointNumbers {
+    /// The point's number, the same for the same point. `None` if there are too many.
+    fn of(&self, key: Key) -> Option<u32> {
+        let mut numbers = self.0.lock();
+        let next = numbers.len();
+        match numbers.entry(key) {
+            MapEntry::Occupied(there) => Some(*there.get()),
+            MapEntry::Vacant(_) if next >= MOST_POINTS => None,
+            MapEntry::Vacant(place) => Some(*place.insert(next as u32 + 1)),
+        }
+    }
+
+    /// Whether some point has the number.
+    fn has(&self, number: u32) -> bool {
+        (1..=self.0.lock().len()).contains(&(number as usize))
+    }
+}
+
+/// The trace points of a device in a trace: their names, and where its clock's times lie on the trace's time line.
 pub struct Points {
     source: Source,
-    numbers: Mutex<HashMap<Key, u32>>,
+    numbers: Arc<PointNumbers>,
     clock: Mutex<DeviceClock>,
     /// Taken behind the clock.
     others: Mutex<OtherWaves>,
+    /// The numbers of points whose names the trace has. Taken behind the others.
+    named: Mutex<HashSet<u32>>,
 }
 
 impl Points {
-    /// The trace points of the device with this source.
-    pub fn new(source: Source) -> Self {
-        Self { source, numbers: Mutex::default(), clock: Mutex::default(), others: Mutex::default() }
+    /// The trace points, with these numbers, of the device with this source.
+    pub fn new(source: Source, numbers: Arc<PointNumbers>) -> Self {
+        let (clock, others, named) = Default::default();
+        Self { source, numbers, clock, others, named }
+    }
+
+    /// What records the device's calls and launches.
+    pub fn source(&self) -> &Source {
+        &self.source
     }
 
     /// Returns the nanoseconds since the trace began.
@@ -96,19 +126,14 @@ impl Points {
         text: &str,
     ) -> Option<u32> {
         self.clock.lock().guess(device_ns, self.now_ns());
-        let mut numbers = self.numbers.lock();
-        let next = numbers.len();
         let (file, text) = (Arc::<str>::from(file), Arc::<str>::from(text));
-        match numbers.entry(Key { kind, tags, line, file: file.clone(), text: text.clone() }) {
-            MapEntry::Occupied(there) => Some(*there.get()),
-            MapEntry::Vacant(_) if next >= MOST_POINTS => None,
-            MapEntry::Vacant(place) => {
-                let point = *place.insert(next as u32 + 1);
-                let source = self.source.number();
-                self.source.queue().push(Entry::NamedPoint { source, point, kind, tags, line, file, text });
-                Some(point)
-            }
+        let point = self.numbers.of(Key { kind, tags, line, file: file.clone(), text: text.clone() })?;
+        let mut named = self.named.lock();
+        if named.insert(point) {
+            let source = self.source.number();
+            self.source.queue().push(Entry::NamedPoint { source, point, kind, tags, line, file, text });
         }
+        Some(point)
     }
 
     /// Says that the device's clock is the host's, which `now_ns` reads: its times are then exact, and comparisons only check
@@ -137,24 +162,30 @@ impl Points {
         self.source.queue().has_room()
     }
 
-    /// Records a page. What is no record in it counts as one that was lost, and so does all that is behind it.
-    pub fn page(&self, page: &PointsPage<'_>) {
+    /// Records a page, of launches that are `wanted`. What is no record in it counts as one that was lost, and so does all that is
+    /// behind it. Records of points that the trace has no name of belong to one that has ended.
+    pub fn page(&self, page: &PointsPage<'_>, mut wanted: impl FnMut(LaunchId) -> bool) {
         let (mut rest, mut lost) = (page.words, page.dropped);
         let own = Wave { launch: page.launch, slot: page.slot, workgroup: page.workgroup, wave: page.wave };
         let mut parts = Parts::new(own, 8 * rest.len());
         let mut clock = self.clock.lock();
         let mut others = self.others.lock();
+        let named = self.named.lock();
         while !rest.is_empty() {
-            let taken = Self::put(&mut clock, &mut others, rest, &mut parts);
+            let is_here = |point| named.contains(&point) || !self.numbers.has(point);
+            let taken = Self::put(&mut clock, &mut others, is_here, rest, &mut parts);
             let Some(behind) = taken else {
                 lost = lost.saturating_add(1);
                 break;
             };
             rest = behind;
         }
-        drop((clock, others));
+        drop((clock, others, named));
         let source = self.source.number();
-        for (Wave { launch, slot, workgroup, wave }, records) in parts.0 {
+        for (Wave { launch, slot, workgroup, wave }, mut records) in parts.0 {
+            if !records.is_empty() && !wanted(launch) {
+                records.clear();
+            }
             if records.is_empty() && lost == 0 {
                 continue;
             }
@@ -164,10 +195,11 @@ impl Points {
         }
     }
 
-    /// Appends the first record with its times on the trace's time line. Returns what is behind it.
+    /// Appends the first record, if its point `is_here`, with its times on the trace's time line. Returns what is behind it.
     fn put<'w>(
         clock: &mut DeviceClock,
         others: &mut OtherWaves,
+        is_here: impl Fn(u32) -> bool,
         words: &'w [u64],
         to: &mut Parts,
     ) -> Option<&'w [u64]> {
@@ -175,6 +207,9 @@ impl Points {
         let is_of_others = words[1] & OF_OTHERS != 0;
         let bytes = record_bytes(head.words + u32::from(is_of_others));
         let (record, rest) = words.split_at_checked(bytes as usize / 8)?;
+        if !is_here(head.point) {
+            return Some(rest);
+        }
         let at_ns = clock.place(record[0])?;
         let (to, mut values) = if is_of_others {
             let (launch, workgroup) = (LaunchId::from_bits(record[2] as u32), (record[2] >> 32) as u32);
@@ -213,7 +248,7 @@ mod tests {
     #[test]
     fn the_hosts_own_clock_is_not_bent() {
         let tracer = Tracer::builder().writer(std::io::sink()).start().unwrap();
-        let points = Points::new(tracer.source("cpu", "hostcall"));
+        let points = Points::new(tracer.source("cpu", "hostcall"), Arc::default());
         let far = 1 << 40;
         points.has_hosts_clock(|| points.now_ns() + far);
         let place = |device_ns| points.clock.lock().place(device_ns).unwrap();
@@ -233,7 +268,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("points.trace");
         let tracer = Tracer::builder().file(&file).unwrap().start().unwrap();
-        let points = Points::new(tracer.source("cpu", "hostcall"));
+        let points = Points::new(tracer.source("cpu", "hostcall"), Arc::default());
         let register = |kind, tags, text| points.register(kind, tags, 7, 1000, "kernel.rs", text).unwrap();
         let span = register(PointKind::Begin, 0, "step");
         let event = register(PointKind::Event, 0x11, "{} of {:#x}");
@@ -247,14 +282,17 @@ mod tests {
             &[0, 0, 0, 0],
         ]
         .concat();
-        points.page(&PointsPage {
-            slot: 5,
-            workgroup: 2,
-            wave: 1,
-            dropped: 4,
-            words: &words,
-            ..PointsPage::default()
-        });
+        points.page(
+            &PointsPage {
+                slot: 5,
+                workgroup: 2,
+                wave: 1,
+                dropped: 4,
+                words: &words,
+                ..PointsPage::default()
+            },
+            |_| true,
+        );
         let summary = tracer.finish(Duration::from_secs(60));
         assert_eq!(summary.lost_points, 5);
         assert!(summary.lost().unwrap().starts_with("5 records of kernels"));
@@ -289,13 +327,39 @@ mod tests {
         assert_eq!((&*name.text, &*name.file, name.line), ("step", "kernel.rs", 7));
     }
 
+    /// A span that began in one trace ends in another, where nobody knows of it; and one of a launch that is not wanted is left out.
+    #[test]
+    fn records_of_other_traces_and_launches_are_left_out() {
+        let (tracer, later) = (Tracer::builder().start().unwrap(), Tracer::builder().start().unwrap());
+        let numbers = Arc::<PointNumbers>::default();
+        let of = |tracer: &Tracer| Points::new(tracer.source("cpu", "hostcall"), numbers.clone());
+        let (first, second) = (of(&tracer), of(&later));
+        let register =
+            |points: &Points, text| points.register(PointKind::Begin, 0, 7, 1000, "kernel.rs", text).unwrap();
+        let span = register(&first, "first");
+        assert_eq!((register(&second, "second"), register(&first, "first")), (span + 1, span));
+        let words = |point| [100_000, head(PointKind::End, point, 1), 90_000, 0];
+        let launch = LaunchId::new(3, 1);
+        let put = |words: &[u64]| {
+            let mut asked = 0;
+            let page = PointsPage { launch, words, ..PointsPage::default() };
+            second.page(&page, |of| {
+                asked += u32::from(of == launch);
+                false
+            });
+            asked
+        };
+        assert_eq!((put(&words(span)), put(&words(span + 1)), put(&words(span + 2))), (0, 1, 1));
+        assert_eq!(later.finish(Duration::from_secs(60)).lost_points, 0);
+    }
+
     /// Two waves of kernels of others write to one page: each has a slot of its own, in which its span ends.
     #[test]
     fn records_of_others_say_whose_they_are() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("points.trace");
         let tracer = Tracer::builder().file(&file).unwrap().start().unwrap();
-        let points = Points::new(tracer.source("cpu", "hostcall"));
+        let points = Points::new(tracer.source("cpu", "hostcall"), Arc::default());
         let span = points.register(PointKind::Begin, 0, 7, 1000, "k.cu", "step").unwrap();
         let event = points.register(PointKind::Event, 0x11, 8, 1000, "k.cu", "{} of {}").unwrap();
         points.compare_clocks(90_000, 100_100, 90_200);
@@ -310,7 +374,7 @@ mod tests {
             &[100_500, other(PointKind::Event, event, 2, 1), 6 << 32 | 9, 3],
         ]
         .concat();
-        points.page(&PointsPage { slot: 5, words: &words, ..PointsPage::default() });
+        points.page(&PointsPage { slot: 5, words: &words, ..PointsPage::default() }, |_| true);
         assert_eq!(tracer.finish(Duration::from_secs(60)).lost_points, 1);
         let mut seen = Vec::new();
         for read in Reader::new(std::fs::File::open(&file).unwrap()).unwrap() {

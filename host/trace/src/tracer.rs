@@ -282,6 +282,13 @@ impl Tracer {
         flushes.push(flush);
     }
 
+    /// Returns how many calls, launches, posts and records of trace points were lost so far. It waits for no file.
+    pub fn lost_records(&self) -> u64 {
+        let (calls, others) = self.0.queue.dropped();
+        let results = self.0.results.lock();
+        calls + others + results.launches_past_names + results.lost_points
+    }
+
     /// Ends the recording, of all clones, and waits until what was recorded is written, or until this time is over. What is not
     /// written by then may never be: no drop waits for it.
     pub fn finish(&self, within: Duration) -> Summary {

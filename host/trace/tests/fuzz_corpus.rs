@@ -44,7 +44,7 @@ fn calls() -> Vec<u8> {
     }
     source.posts("Log::line", 301, 17);
     source.waiting(launch, Waiting { at_ns: 7, slot: 3, method: "Shop::sold".into(), ..Waiting::default() });
-    let points = Points::new(source.clone());
+    let points = Points::new(source.clone(), Arc::default());
     points.compare_clocks(1000, source.now_ns(), 1002);
     let number = |kind, tags, text| points.register(kind, tags, 5, 1000, "kernel.rs", text).unwrap();
     let [span, counter, event] = [
@@ -60,7 +60,7 @@ fn calls() -> Vec<u8> {
         [1020, head(PointKind::End, span, 1), 1010].to_vec(),
     ]
     .concat();
-    points.page(&PointsPage { launch, slot: 2, workgroup: 1, wave: 0, dropped: 3, words: &words });
+    points.page(&PointsPage { launch, slot: 2, workgroup: 1, wave: 0, dropped: 3, words: &words }, |_| true);
     source.launch_ended(launch, Ending::CANCELLED);
     assert_eq!(tracer.finish(Duration::from_secs(60)).calls, 8);
     file.0.lock().clone()

@@ -21,7 +21,7 @@ pub use crate::kernel::{
 };
 pub use crate::plain::{Aligned, AlignedAs, Plain};
 pub use crate::print::{Argument, AsAddress, AsBoth, AsValue, ByDevice, ByHost, Site, print, print_text};
-pub use crate::trace::{Point, is_on as traces, tag_of as point_tag_of, write as write_point};
+pub use crate::trace::{Point, on as traces, tag_of as point_tag_of, write as write_point};
 pub use crate::workgroup::{
     at as workgroup_at, end_of as workgroup_end, lane_of_typed, rest as workgroup_rest,
 };

@@ -1,6 +1,7 @@
 //! Trace points: what a kernel says to a trace of it. [`span!`](crate::span), [`counter!`](crate::counter) and
-//! [`event!`](crate::event) write to the file of a device that is traced (`hostcall run --trace FILE`, or
-//! `Device::builder(..).trace(..)`), with the device's time, which the host puts on its own time line.
+//! [`event!`](crate::event) write to a trace of the device: from its beginning (`hostcall run --trace FILE`, or
+//! `Device::builder(..).trace(..)`), or for a while in a process that runs (`hostcall trace on`, or `Device::record_points`).
+//! They write with the device's time, which the host puts on its own time line.
 //!
 //! ```
 //! use hostcall_device::{Global, Lane, counter, event, kernel, span};
@@ -31,12 +32,14 @@
 //! | | a trace point costs |
 //! |---|---|
 //! | without this crate's feature `trace` (a default one) | nothing: the machine code is the same as without it |
-//! | with it, on a device that is not traced | a look at a word of the launch's parameters |
-//! | on one that is | a record of 16 bytes (a span's begin), 32 (its end, a counter), or 16 to 64 (an event) |
+//! | with it, while nobody traces | a look at a word in memory of the device |
+//! | while somebody does, who does not want it | a look at another word |
+//! | while somebody wants it | a record of 16 bytes (a span's begin), 32 (its end, a counter), or 16 to 64 (an event) |
 //!
 //! A wave never waits for the trace: what finds no free page is dropped and counted, as
-//! [`DropNewest`] does. The first use of each trace point asks the host for a number, and now and
-//! then, each tenth of a second or so, a wave asks for the host's time.
+//! [`DropNewest`] does. The first use of each trace point since points were switched asks the host for a number, and now and
+//! then, each tenth of a second or so, a wave asks for the host's time. A span that was begun is ended although points are switched
+//! off meanwhile.
 
 use crate::call::{call_rarely, enter};
 use crate::group::Group;
@@ -48,10 +51,12 @@ use crate::target;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hostcall_abi::MAX_WORDS;
-use hostcall_abi::launch::TRACED;
+use hostcall_abi::raw::RawParams;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
-use hostcall_abi::trace::{MAX_POINT_WORDS, POINT_ID_BITS, PointHead, PointKind, record_bytes};
+use hostcall_abi::trace::{
+    MAX_POINT_WORDS, POINT_ID_BITS, PointHead, PointKind, PointSwitch, UNWANTED, record_bytes,
+};
 use hostcall_channel::Words;
 use hostcall_format::tags;
 
@@ -68,7 +73,7 @@ pub struct Point {
     file: &'static str,
     line: u32,
     /// The id that the host gave last, and whom it holds for: bits 0–23 the id, 0 for none; 24–43 the tags of the values,
-    /// which differ between the instances of a generic function; 44–63 the channel's epoch. One word, so that whoever
+    /// which differ between the instances of a generic function; 44–63 the switch's number. One word, so that whoever
     /// reads it (relaxed) has all of it.
     registered: AtomicU64,
 }
@@ -93,31 +98,37 @@ impl Point {
         Self::new(PointKind::Event, text, file, line)
     }
 
-    /// The point's id for values of these types, 0 when the host gives none.
-    fn id(&self, tags: u64) -> u32 {
-        match self.known_id(tags) {
-            0 => self.register(tags),
+    /// The point's id for values of these types: [`UNWANTED`] if nobody wants it, 0 when the host gives none.
+    fn id(&self, on: On, tags: u64) -> u32 {
+        match self.known_id(on, tags) {
+            0 => self.register(on, tags),
             id => id,
         }
     }
 
-    /// The point's id for values of these types, if the host has given it: else 0.
+    /// What [`Point::id`] is, if the host has said it: else 0.
     #[inline(always)]
-    fn known_id(&self, tags: u64) -> u32 {
+    fn known_id(&self, on: On, tags: u64) -> u32 {
         let registered = target::seen(&self.registered);
         let id = registered as u32 & ((1 << POINT_ID_BITS) - 1);
-        let is_of_these = registered >> POINT_ID_BITS == key(tags) & (u64::MAX >> POINT_ID_BITS);
+        let is_of_these = registered >> POINT_ID_BITS == on.key(tags) & (u64::MAX >> POINT_ID_BITS);
         if is_of_these { id } else { 0 }
+    }
+
+    /// Whether nobody wants to hear of the point.
+    #[inline(always)]
+    fn is_unwanted(&self, on: On, tags: u64) -> bool {
+        self.known_id(on, tags) == UNWANTED
     }
 
     #[cold]
     #[inline(never)]
-    fn register(&self, tags: u64) -> u32 {
+    fn register(&self, on: On, tags: u64) -> u32 {
         let id = self.ask(tags).unwrap_or(0);
         if id >> POINT_ID_BITS != 0 {
             return 0;
         }
-        self.registered.store(key(tags) << POINT_ID_BITS | id, Ordering::Relaxed);
+        self.registered.store(on.key(tags) << POINT_ID_BITS | id, Ordering::Relaxed);
         id as u32
     }
 
@@ -131,10 +142,31 @@ impl Point {
     }
 }
 
-/// Whom an id holds for: the channel, and values of these types.
-#[inline(always)]
-fn key(tags: u64) -> u64 {
-    u64::from(target::here().channel().epoch) << TAG_BITS | tags
+/// Where trace points write, which write now or did so.
+#[derive(Clone, Copy)]
+pub struct On(PointSwitch);
+
+impl On {
+    /// Where points write; `None` before they were on.
+    #[inline(always)]
+    fn ever() -> Option<Self> {
+        let switch = PointSwitch::of_word(target::here().point_switch());
+        (switch.params() != 0).then_some(Self(switch))
+    }
+
+    /// Whom an id holds for: the switch's number, and values of these types.
+    #[inline(always)]
+    fn key(self, tags: u64) -> u64 {
+        u64::from(self.0.number()) << TAG_BITS | tags
+    }
+
+    /// The raw channel of the device's trace points.
+    #[inline(always)]
+    fn records(self) -> Records {
+        // SAFETY: the host gives the address of the channel's parameters before it switches points on, and keeps both until no
+        // launch is left. Nobody changes the parameters.
+        unsafe { Records::of_params(*target::global(self.0.params()).cast::<RawParams>()) }
+    }
 }
 
 // Called by their methods, as what is rare is.
@@ -150,15 +182,15 @@ fn cut(text: &str) -> &str {
 /// Nanoseconds of a clock's tick in [`sample_clock`], as a power of two: 2²⁶ ns, 67 ms.
 const SAMPLE_LOG2: u32 = 26;
 
-/// When the clocks of this image's channel were compared last: the channel's epoch in bits 44–63, ticks below.
+/// When the clocks were compared last: the switch's number in bits 44–63, ticks below.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 
 /// Compares the device's clock with the host's, if nobody has done so in the last tick.
 #[inline(always)]
-fn sample_clock(now_ns: u64) {
-    let epoch = u64::from(target::here().channel().epoch) << 44;
+fn sample_clock(on: On, now_ns: u64) {
+    let number = u64::from(on.0.number()) << 44;
     let sampled = target::seen(&SAMPLED);
-    let now = epoch | (now_ns >> SAMPLE_LOG2) & ((1 << 44) - 1);
+    let now = number | (now_ns >> SAMPLE_LOG2) & ((1 << 44) - 1);
     // The next tick may begin at once.
     if sampled != now && sampled.wrapping_add(1) != now {
         compare_clocks(sampled, now);
@@ -180,37 +212,33 @@ fn compare_clocks(sampled: u64, now: u64) {
     }
 }
 
-/// Returns whether trace points write: never without this crate's feature `trace`, else where the device is traced.
+/// Returns where trace points write, if they do: never without this crate's feature `trace`, else while somebody traces.
 #[inline(always)]
-pub fn is_on() -> bool {
-    cfg!(feature = "trace") && target::here().params().flags & TRACED != 0
+pub fn on() -> Option<On> {
+    if !cfg!(feature = "trace") {
+        return None;
+    }
+    let switch = PointSwitch::of_word(target::here().point_switch());
+    switch.is_on().then_some(On(switch))
 }
 
 type Records = RawStream<'static, u64, DropNewest>;
 
-/// The raw channel of the device's trace points. The launch is traced.
-#[inline(always)]
-fn records() -> Records {
-    // SAFETY: the host gives the channel's parameters to each device whose launches are traced, and keeps it until no
-    // launch is left.
-    unsafe { Records::of_params(target::here().channel().trace) }
-}
-
 /// Writes one record of a group that came to `point` together, with the values of its first lane. Returns the point's id and
 /// the time; `None` if the record was not kept.
 #[inline(always)]
-fn write_record(group: Group, point: &'static Point, tags: u64, words: &[u64]) -> Option<(u32, u64)> {
+fn write_record(group: Group, on: On, point: &'static Point, tags: u64, words: &[u64]) -> Option<(u32, u64)> {
     if group.here.unwinding() {
         return None;
     }
     let (mut id, mut now_ns) = (0, 0);
     if group.is_leader() {
         now_ns = group.here.clock_ns();
-        sample_clock(now_ns);
-        id = point.id(tags);
+        sample_clock(on, now_ns);
+        id = point.id(on, tags);
     }
     let id = group.of_leader(id.into()) as u32;
-    if id == 0 {
+    if id == 0 || id == UNWANTED {
         return None;
     }
     let head = PointHead {
@@ -221,7 +249,7 @@ fn write_record(group: Group, point: &'static Point, tags: u64, words: &[u64]) -
         first_lane: group.leader(),
     };
     let now_ns = group.of_leader(now_ns);
-    let is_kept = records().append(group, 1, head.record_bytes(), |to, _, at| {
+    let is_kept = on.records().append(group, 1, head.record_bytes(), |to, _, at| {
         if group.is_leader() {
             // SAFETY: RAW-PAGE: the leader stores the group's one record, of as many bytes as the head says.
             unsafe { put_record(to, at, now_ns, head, words) };
@@ -234,7 +262,7 @@ fn write_record(group: Group, point: &'static Point, tags: u64, words: &[u64]) -
 /// the point's id, and the wave has a page with room. `None` if it is not that, and then nothing is done. Of the time, the first
 /// lane's is written. Where lanes do not run in step, it would have them wait for each other.
 #[inline(always)]
-fn write_at_once(point: &'static Point, tags: u64, words: &[u64]) -> Option<(u32, u64)> {
+fn write_at_once(on: On, point: &'static Point, tags: u64, words: &[u64]) -> Option<(u32, u64)> {
     if !target::IN_STEP {
         return None;
     }
@@ -243,11 +271,12 @@ fn write_at_once(point: &'static Point, tags: u64, words: &[u64]) -> Option<(u32
     if together != wave || here.same(wave, site(point)) != wave {
         return None;
     }
-    let (now_ns, id) = (here.clock_ns(), point.known_id(tags));
+    let (now_ns, id) = (here.clock_ns(), point.known_id(on, tags));
     let (kind, words_of_point) = (point.kind, words.len() as u32);
     let head = PointHead { kind, point: id, words: words_of_point, lanes: wave.count_ones(), first_lane: 0 };
     let bytes = record_bytes(words_of_point);
-    let is_written = records().append_at_once(here, wave, bytes, now_ns, id != 0, |to, at| {
+    let is_known = id != 0 && id != UNWANTED;
+    let is_written = on.records().append_at_once(here, wave, bytes, now_ns, is_known, |to, at| {
         // SAFETY: RAW-PAGE: the first lane has taken the place of one record.
         unsafe { put_record(to, at, now_ns, head, words) };
     });
@@ -291,7 +320,7 @@ impl Span {
     /// Begins a span.
     #[inline(always)]
     pub fn begin(point: &'static Point) -> Self {
-        let (id, began_ns) = if is_on() { begin(point) } else { (0, 0) };
+        let (id, began_ns) = on().map_or((0, 0), |on| begin(on, point));
         Self { id, began_ns, not_send: PhantomData }
     }
 }
@@ -308,23 +337,26 @@ impl Drop for Span {
 // Two functions for each kind of record, called one after the other: what only stores calls nothing, and so saves no registers.
 
 #[inline(always)]
-fn begin(point: &'static Point) -> (u32, u64) {
-    match begin_at_once(point) {
-        (0, _) => begin_slowly(point),
+fn begin(on: On, point: &'static Point) -> (u32, u64) {
+    if point.is_unwanted(on, 0) {
+        return (0, 0);
+    }
+    match begin_at_once(on, point) {
+        (0, _) => begin_slowly(on, point),
         begun => begun,
     }
 }
 
 #[inline(never)]
-fn begin_at_once(point: &'static Point) -> (u32, u64) {
-    let Some((id, now_ns)) = write_at_once(point, 0, &[]) else { return (0, 0) };
+fn begin_at_once(on: On, point: &'static Point) -> (u32, u64) {
+    let Some((id, now_ns)) = write_at_once(on, point, 0, &[]) else { return (0, 0) };
     (id | if target::here().lane_index() == 0 { Span::FIRST } else { 0 }, now_ns)
 }
 
 #[cold]
 #[inline(never)]
-fn begin_slowly(point: &'static Point) -> (u32, u64) {
-    Group::meet(site(point), (0, 0), |group| match write_record(group, point, 0, &[]) {
+fn begin_slowly(on: On, point: &'static Point) -> (u32, u64) {
+    Group::meet(site(point), (0, 0), |group| match write_record(group, on, point, 0, &[]) {
         Some((id, now_ns)) => (id | if group.is_leader() { Span::FIRST } else { 0 }, now_ns),
         None => (0, 0),
     })
@@ -332,14 +364,16 @@ fn begin_slowly(point: &'static Point) -> (u32, u64) {
 
 #[inline(always)]
 fn end(id: u32, began_ns: u64) {
-    if !end_at_once(id, began_ns) {
-        end_slowly(id, began_ns);
+    // There is a span, so that points were on.
+    let Some(on) = On::ever() else { return };
+    if !end_at_once(on, id, began_ns) {
+        end_slowly(on, id, began_ns);
     }
 }
 
 /// Ends a span that all lanes of the wave end together, of which the first one is the span's, if that is no more than to store.
 #[inline(never)]
-fn end_at_once(id: u32, began_ns: u64) -> bool {
+fn end_at_once(on: On, id: u32, began_ns: u64) -> bool {
     if !target::IN_STEP {
         return false;
     }
@@ -352,7 +386,7 @@ fn end_at_once(id: u32, began_ns: u64) -> bool {
     let (kind, point, lanes) = (PointKind::End, id & !Span::FIRST, wave.count_ones());
     let head = PointHead { kind, point, words: 1, lanes, first_lane: 0 };
     let is_only_first = (id & Span::FIRST != 0) == (here.lane_index() == 0);
-    records().append_at_once(here, wave, record_bytes(1), now_ns, is_only_first, |to, at| {
+    on.records().append_at_once(here, wave, record_bytes(1), now_ns, is_only_first, |to, at| {
         // SAFETY: RAW-PAGE: the first lane has taken the place of one record.
         unsafe { put_record(to, at, now_ns, head, &[began_ns]) };
     })
@@ -361,7 +395,7 @@ fn end_at_once(id: u32, began_ns: u64) -> bool {
 /// Ends the spans of the lanes that come here together. Each of their first lanes writes a record.
 #[cold]
 #[inline(never)]
-fn end_slowly(id: u32, began_ns: u64) {
+fn end_slowly(on: On, id: u32, began_ns: u64) {
     static SITE: u8 = 0;
     let group = Group::converge(core::ptr::from_ref(&SITE) as usize as u64);
     let is_first = id & Span::FIRST != 0;
@@ -377,7 +411,7 @@ fn end_slowly(id: u32, began_ns: u64) {
         first_lane: group.here.lane_index(),
     };
     let now_ns = group.here.clock_ns();
-    records().append(group, firsts.count, head.record_bytes(), |to, records, at| {
+    on.records().append(group, firsts.count, head.record_bytes(), |to, records, at| {
         if is_first && records.contains(&firsts.rank) {
             let at = at + (firsts.rank - records.start) * (record_bytes(1) / 8);
             // SAFETY: RAW-PAGE: each first lane stores a record of its own, of one pair beside its head.
@@ -389,26 +423,26 @@ fn end_slowly(id: u32, began_ns: u64) {
     });
 }
 
-/// Writes a counter's value, or an event with its values, on a device that is traced.
+/// Writes a counter's value, or an event with its values, if somebody wants it.
 #[inline(always)]
-pub fn write<const N: usize>(point: &'static Point, tags: [u8; N], words: [u64; N]) {
+pub fn write<const N: usize>(on: On, point: &'static Point, tags: [u8; N], words: [u64; N]) {
     const { assert!(N <= MAX_POINT_WORDS, "an event has five values at most") };
     let tags = tags::of(&tags);
-    if !write_values_at_once(point, tags, words) {
-        write_values(point, tags, words);
+    if !point.is_unwanted(on, tags) && !write_values_at_once(on, point, tags, words) {
+        write_values(on, point, tags, words);
     }
 }
 
 /// Writes a record of all lanes of the wave, if that is no more than to store.
 #[inline(never)]
-fn write_values_at_once<const N: usize>(point: &'static Point, tags: u64, words: [u64; N]) -> bool {
-    write_at_once(point, tags, &words).is_some()
+fn write_values_at_once<const N: usize>(on: On, point: &'static Point, tags: u64, words: [u64; N]) -> bool {
+    write_at_once(on, point, tags, &words).is_some()
 }
 
 #[cold]
 #[inline(never)]
-fn write_values<const N: usize>(point: &'static Point, tags: u64, words: [u64; N]) {
-    Group::meet(site(point), (), |group| _ = write_record(group, point, tags, &words));
+fn write_values<const N: usize>(on: On, point: &'static Point, tags: u64, words: [u64; N]) {
+    Group::meet(site(point), (), |group| _ = write_record(group, on, point, tags, &words));
 }
 
 /// The tag of a value's type, which has a fixed size.
@@ -425,8 +459,8 @@ pub const fn tag_of<T: Argument + ?Sized>(_: &T) -> u8 {
 
 /// Writes a counter's value.
 #[inline(always)]
-pub fn count<T: Argument>(point: &'static Point, value: T) {
-    write(point, [tag_of(&value)], [value.word()]);
+pub fn count<T: Argument>(on: On, point: &'static Point, value: T) {
+    write(on, point, [tag_of(&value)], [value.word()]);
 }
 
 /// Begins a span of this name (a literal), and gives a [`Span`](crate::trace::Span) that ends it when it is dropped. The
@@ -448,8 +482,8 @@ macro_rules! counter {
         #[allow(non_upper_case_globals, reason = "its name is one that no user's value has")]
         static __hostcall_point: $crate::trace::Point =
             $crate::trace::Point::counter($name, ::core::file!(), ::core::line!());
-        if $crate::trace::is_on() {
-            $crate::trace::count(&__hostcall_point, $value)
+        if let ::core::option::Option::Some(__hostcall_on) = $crate::trace::on() {
+            $crate::trace::count(__hostcall_on, &__hostcall_point, $value)
         }
     }};
 }

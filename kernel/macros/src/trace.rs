@@ -19,7 +19,7 @@ pub fn event(tokens: TokenStream) -> Result<TokenStream> {
         return Err(Error::new_spanned(&literal, "an event has five values at most: write two"));
     }
     let bound: Vec<_> = (0..arguments.len()).map(|i| names.fresh(&format!("value_{i}"))).collect();
-    let point = names.fresh("point");
+    let (point, on) = (names.fresh("point"), names.fresh("on"));
     let values = arguments.iter().map(|argument| &argument.value);
     let checked = arguments.iter().zip(&bound).map(|(Argument { name, .. }, bound)| match name {
         None => quote!(*#bound),
@@ -31,7 +31,7 @@ pub fn event(tokens: TokenStream) -> Result<TokenStream> {
     }
     let device = &names.private;
     Ok(quote! {
-        if #device::traces() {
+        if let ::core::option::Option::Some(#on) = #device::traces() {
             match (#(&(#values),)*) {
                 (#(#bound,)*) => {
                     // Never runs: the compiler checks the values against the text as it does for `format!`.
@@ -42,6 +42,7 @@ pub fn event(tokens: TokenStream) -> Result<TokenStream> {
                     static #point: #device::Point =
                         #device::Point::event(#format, ::core::file!(), ::core::line!());
                     #device::write_point(
+                        #on,
                         &#point,
                         [#(#device::point_tag_of(#bound)),*],
                         [#(#device::Argument::word(#bound)),*],

@@ -81,8 +81,8 @@ fn say(process: &Process, text: &mut String) {
     let who = &process.who;
     let rank = who.rank.map_or_else(String::new, |rank| format!("rank {rank}, "));
     let _ = write!(text, "  {rank}process {} ({}): ", who.pid, who.program);
-    let running: u64 = process.devices.iter().map(|device| device.launches_running).sum();
-    let waiting: u64 = process.devices.iter().map(|device| device.waiting_count).sum();
+    let running: u64 = process.devices.iter().map(|device| device.metrics.launches_running).sum();
+    let waiting: u64 = process.devices.iter().map(|device| device.metrics.waiting_calls).sum();
     let _ = match (running, waiting) {
         (0, 0) => writeln!(text, "no launch runs"),
         (_, 0) => writeln!(text, "{}, and nothing waits", count(running, "launch runs", "launches run")),

@@ -6,22 +6,22 @@ use super::error::Error;
 use super::forked;
 use super::hostcalls::Hostcalls;
 use super::images::{EmbeddedImage, Images};
-use super::inner::{Device, DeviceHooks, Inner, PointsOfOthers, Traced};
+use super::inner::{Device, DeviceHooks, Inner, Traced};
 use super::look::{Look, Parts};
 use super::open_devices::{self, OpenDevice};
-use super::raw::{PointNumbers, TracedPoints, WrittenByOthers, points_memory};
+use super::raw::{DevicePoints, PointNames, PointService};
 use super::reaper::ReaperThread;
+use super::recording::PointFilter;
 use super::wait_table::WaitTable;
 use super::watch;
 use super::words::StreamWordTable;
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::bytes::IntoBytes;
-use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, ChannelParams};
+use hostcall_abi::launch::{ChannelParams, HOME_SLOTS_AT, POINT_SWITCH_AT};
 use hostcall_abi::layout::{
     HOME_SLOT_BYTES, HomeSlotWords, LOAN_HEADER_BYTES, Layout, LayoutError, RingEntries, SLOT_GROUP,
     SLOT_STATE_BYTES, Sizes,
 };
-use hostcall_abi::raw::RawParams;
 use hostcall_channel::host::{Loan, LoanMemory};
 use hostcall_channel::{Block, FileMapper, SharedMemory};
 use hostcall_cuda::Cuda;
@@ -37,7 +37,7 @@ use hostcall_server::services::{Builtins, EarlyEnd, HeapMemory};
 use hostcall_server::{CancelReason, Handler, Server, ServerBuilder};
 use hostcall_service::{AsyncService, Service};
 use hostcall_softdev::{Config as SoftwareDeviceConfig, Cpu};
-use hostcall_trace::{Points, Source, Tracer};
+use hostcall_trace::{Source, Tracer};
 use std::any::Any;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -252,16 +252,9 @@ impl DeviceBuilder {
         let (reaper, reaper_thread) = ReaperThread::start(self.name.clone(), backend.clone())?;
         let core = Core::new(std::mem::take(&mut self.name), backend.clone(), reaper, self.stack_bytes);
         builtins.heap().provide(Arc::new(DeviceHeap(core.clone())));
-        let file_tracer = self.tracer.as_ref().filter(|tracer| tracer.has_file());
-        let points_memory = file_tracer.map(|_| points_memory(&core, &layout)).transpose()?;
-        let trace = points_memory.as_ref().map(|memory| memory.params()).unwrap_or_default();
         let waits = Arc::new(WaitTable::new(&*backend, layout)?);
         let ChannelMemory { region, params, channel, extras } =
-            ChannelMemory::new(&*backend, layout, trace, waits.address())?;
-        let epoch = params.epoch;
-        let of_others =
-            |memory: &Arc<_>| WrittenByOthers::new(&core, Arc::clone(memory), epoch).map(Arc::new);
-        let points_of_others = points_memory.as_ref().map(of_others).transpose()?;
+            ChannelMemory::new(&*backend, layout, waits.address())?;
         let stream_words = StreamWordTable::new(&core)?;
         let images = Images::default();
         for embedded in std::mem::take(&mut self.images) {
@@ -269,21 +262,17 @@ impl DeviceBuilder {
         }
         let traced = self.tracer.take().map(|tracer| Traced { name: tracer.name_device(&core.name), tracer });
         let source = traced.as_ref().map(|traced| traced.source("hostcall"));
-        let points = source.clone().filter(|_| points_memory.is_some());
-        let points = points.map(|source| Arc::new(Points::new(source)));
+        let names = Arc::new(PointNames::new(builtins.reports().clone()));
+        let switch = channel.address().offset(POINT_SWITCH_AT as u64);
+        let points = Arc::new(DevicePoints::new(&core, switch, &layout, names.clone()));
         let opened = Arc::<OnceLock<Weak<Inner>>>::default();
-        let server =
-            self.server_of(&core, region.clone(), &builtins, source, points.as_ref(), opened.clone());
+        let server = self.server_of(&core, region.clone(), &builtins, source.clone(), names, opened.clone());
         let server = Arc::new(server.start()?);
-        let points = match (&traced, points_memory, points, &points_of_others) {
-            (Some(traced), Some(memory), Some(points), Some(others)) => {
-                let (slots, others) = (layout.home_slots, others.clone());
-                let reads =
-                    TracedPoints::start(&core, &server, memory, others, slots, points, &traced.tracer)?;
-                Some(Box::new(reads) as Box<dyn Any + Send + Sync>)
-            }
-            _ => None,
-        };
+        if let (Some(Traced { tracer, .. }), Some(source)) = (&traced, source)
+            && tracer.has_file()
+        {
+            points.begin(&server, tracer, source, true, PointFilter::default())?;
+        }
         let wave_size = core.backend.properties().wave_size;
         builtins.stdio().set_origin(&core.name, wave_size, server.knows_origin());
         builtins.files().set_launches(server.knows_launch());
@@ -298,6 +287,7 @@ impl DeviceBuilder {
             hostcalls: hostcalls.clone(),
             waits: waits.clone(),
             stdio: builtins.stdio_shared(),
+            tracer: traced.as_ref().map(|traced| traced.tracer.clone()),
         });
         let inner = Arc::new_cyclic(|device| Inner {
             core,
@@ -318,7 +308,6 @@ impl DeviceBuilder {
             builtins,
             traced,
             points,
-            points_of_others: points_of_others.map(|points| points as Arc<dyn PointsOfOthers>),
             _reaper: reaper_thread,
         });
         let _ = opened.set(Arc::downgrade(&inner));
@@ -370,7 +359,7 @@ impl DeviceBuilder {
         region: Arc<SharedMemory>,
         builtins: &Builtins,
         source: Option<Source>,
-        points: Option<&Arc<Points>>,
+        names: Arc<PointNames>,
         opened: Arc<OnceLock<Weak<Inner>>>,
     ) -> ServerBuilder {
         let backend = &core.backend;
@@ -394,14 +383,7 @@ impl DeviceBuilder {
         if let Some(source) = source {
             server = server.trace(source);
         }
-        if let Some(points) = points {
-            if backend.properties().kind == DeviceKind::Software {
-                points.has_hosts_clock(hostcall_softdev::now_ns);
-            }
-            let (points, reports) = (points.clone(), builtins.reports().clone());
-            let numbers = PointNumbers { points, reports, is_refusal_told: AtomicBool::default() };
-            server = server.handler(Handler::inline(TracePoints::serve(numbers)));
-        }
+        server = server.handler(Handler::inline(TracePoints::serve(PointService(names))));
         for handler in builtins.services() {
             server = server.handler(handler);
         }
@@ -441,35 +423,29 @@ struct ChannelMemory {
 }
 
 impl ChannelMemory {
-    /// Allocates a channel and writes what kernels read of it; `trace` are the parameters of trace points' raw channel,
-    /// `waits` is where the wait table is found.
-    fn new(
-        backend: &dyn Backend,
-        layout: Layout,
-        trace: RawParams,
-        waits: DeviceAddress,
-    ) -> Result<Self, Error> {
+    /// Allocates a channel and writes what kernels read of it; `waits` is where the wait table is found.
+    fn new(backend: &dyn Backend, layout: Layout, waits: DeviceAddress) -> Result<Self, Error> {
         static EPOCH: AtomicU32 = AtomicU32::new(1);
         let region = Arc::new(shared_memory(backend, layout)?);
         let bitmap = |bits: u32| backend.allocate(bits.div_ceil(64) as usize * 8);
         let extra_states = backend.allocate(layout.extra_slots as usize * SLOT_STATE_BYTES)?;
-        let channel =
-            backend.allocate(CHANNEL_PARAMS_BYTES + layout.home_slots as usize * HOME_SLOT_BYTES)?;
+        let channel = backend.allocate(HOME_SLOTS_AT + layout.home_slots as usize * HOME_SLOT_BYTES)?;
         let (extras, areas) = (bitmap(layout.extra_slots)?, bitmap(layout.large_areas)?);
         let params = ChannelParams {
             abi_version: ABI_VERSION,
             epoch: EPOCH.fetch_add(1, Ordering::Relaxed),
             region: region.address(),
-            homes: channel.address().get() + CHANNEL_PARAMS_BYTES as u64,
+            homes: channel.address().get() + HOME_SLOTS_AT as u64,
             extra_states: extra_states.address().get(),
             extras: extras.address().get(),
             areas: areas.address().get(),
             waits: waits.get(),
-            reserved: [0; 3],
             sizes: Sizes::from(layout),
-            trace,
+            reserved: 0,
         };
         let mut bytes = params.as_bytes().to_vec();
+        // The switch of trace points: off.
+        bytes.resize(HOME_SLOTS_AT, 0);
         for slot in 0..layout.home_slots {
             bytes.extend_from_slice(HomeSlotWords::new(&params.sizes, slot, params.region).as_bytes());
         }

@@ -60,7 +60,7 @@ pub(super) struct Reach {
     _channel: Arc<dyn Memory>,
     _extras: [Arc<dyn Memory>; 3],
     _region: Arc<SharedMemory>,
-    points: Option<Arc<dyn PointsOfOthers>>,
+    points: Arc<dyn PointsOfOthers>,
     _waits: Arc<WaitTable>,
 }
 
@@ -133,7 +133,7 @@ impl Device {
         let block = backend.allocate(CONTEXT_BYTES)?;
         let name: Arc<str> = name.into();
         let launch = begin(inner, &name)?;
-        let points = inner.points_of_others.clone();
+        let points = inner.points.of_others()?;
         let written = ContextParams {
             magic: MAGIC,
             major: MAJOR,
@@ -143,11 +143,10 @@ impl Device {
             home_slots: layout.home_slots - first,
             lanes: layout.lanes,
             launch,
-            flags: WAITS_VERSION << WAITS_SHIFT
-                | if points.is_some() { POINTS_VERSION << POINTS_SHIFT } else { 0 },
+            flags: WAITS_VERSION << WAITS_SHIFT | POINTS_VERSION << POINTS_SHIFT,
             channel: inner.channel.address().get(),
             wake: if is_software { wake_up(&inner.server) } else { [0; 2] },
-            points: points.as_ref().map_or(0, |points| points.give().get()),
+            points: points.give().get(),
             waits: inner.waits.address().get(),
             reserved: [0; 6],
         };
@@ -250,13 +249,11 @@ impl Context {
 
     /// Tells the trace of all that trace points of the context's kernels have written.
     fn tell_points(&self) {
-        if let Some(points) = &self.reach.points {
-            points.tell();
-        }
+        self.reach.points.tell();
     }
 
-    /// Returns where its kernels write trace points, if the device is traced.
-    pub(super) fn points(&self) -> Option<Arc<dyn PointsOfOthers>> {
+    /// Returns where its kernels write trace points.
+    pub(super) fn points(&self) -> Arc<dyn PointsOfOthers> {
         self.reach.points.clone()
     }
 

@@ -22,7 +22,7 @@ pub struct Fence {
     device: Weak<Inner>,
     launch: LaunchId,
     /// Where the kernels write trace points.
-    points: Option<Arc<dyn PointsOfOthers>>,
+    points: Arc<dyn PointsOfOthers>,
     /// There until it is dropped.
     place: Option<Box<dyn seam::Fence>>,
     /// From when the kernels have ended.
@@ -78,9 +78,7 @@ impl Fence {
         let server = &open(&self.device)?.server;
         let mut flush = self.flush.lock();
         let begin = || {
-            if let Some(points) = &self.points {
-                points.tell();
-            }
+            self.points.tell();
             server.begin_flush(vec![self.launch])
         };
         let is_flushed = flush.get_or_insert_with(begin).is_done();

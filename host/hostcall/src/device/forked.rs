@@ -5,6 +5,7 @@
 use super::context::hold_kept;
 use super::graph::hold_captures;
 use super::inner::Inner;
+use super::metrics::{DeviceMetrics, hold_ended};
 use super::open_devices::{self, OpenDevice};
 use super::waiting::hold_waiters;
 use super::watch::stop_in_child;
@@ -13,12 +14,14 @@ use hostcall_seam::DeviceKind;
 use hostcall_server::services::hold_check_numbers;
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Once;
 use std::sync::atomic::Ordering;
 
 /// The locks of the process.
 struct Held {
     devices: MutexGuard<'static, Vec<(u64, OpenDevice)>>,
+    ended: MutexGuard<'static, BTreeMap<String, DeviceMetrics>>,
     _others: [Box<dyn Any>; 5],
 }
 
@@ -39,6 +42,7 @@ pub(super) fn watch() {
 extern "C" fn before() {
     let hold = || Held {
         devices: open_devices::lock(),
+        ended: hold_ended(),
         _others: [
             Box::new(hold_captures()),
             Box::new(hold_waiters()),
@@ -73,6 +77,7 @@ extern "C" fn in_child() {
     let _ = FORKING.try_with(|forking| {
         stop_in_child();
         if let Some(mut held) = forking.borrow_mut().take() {
+            held.ended.clear();
             held.devices.drain(..).for_each(close);
         }
     });

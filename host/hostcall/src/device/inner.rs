@@ -9,6 +9,7 @@ use super::hostcalls::Hostcalls;
 use super::images::Images;
 use super::look::Look;
 use super::owners::Owners;
+use super::raw::DevicePoints;
 use super::reaper::ReaperThread;
 use super::wait_table::WaitTable;
 use super::words::{StreamWordTable, StreamWords};
@@ -20,7 +21,6 @@ use hostcall_seam::{DeviceAddress, DeviceKind, Hooks, Memory, Properties, Runnin
 use hostcall_server::services::Builtins;
 use hostcall_server::{CancelReason, LaunchRecord, RegisterError, Server, Waiting};
 use hostcall_trace::{Source, Tracer};
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -90,10 +90,8 @@ pub(crate) struct Inner {
     pub server: Arc<Server>,
     pub builtins: Builtins,
     pub traced: Option<Traced>,
-    /// Reads the trace points of launches, which are traced then. It ends when it is dropped.
-    pub points: Option<Box<dyn Any + Send + Sync>>,
-    /// Where kernels with a context write trace points.
-    pub points_of_others: Option<Arc<dyn PointsOfOthers>>,
+    /// Trace points, which somebody may record.
+    pub points: Arc<DevicePoints>,
     /// What kernels read of the channel, as it is in `channel`.
     pub channel_params: ChannelParams,
     /// [`LaunchParams::channel`](hostcall_abi::launch::LaunchParams::channel).

@@ -2,10 +2,13 @@
 
 use super::core::Core;
 use super::hostcalls::Hostcalls;
+use super::metrics::{DeviceMetrics, note_ended};
 use super::wait_table::WaitTable;
 use hostcall_locks::Mutex;
 use hostcall_server::services::Stdio;
 use hostcall_server::{Server, Waiting};
+use hostcall_trace::Tracer;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The parts of a device that can be looked at.
@@ -15,6 +18,7 @@ pub(crate) struct Parts {
     pub hostcalls: Arc<Hostcalls>,
     pub waits: Arc<WaitTable>,
     pub stdio: Arc<Stdio>,
+    pub tracer: Option<Tracer>,
 }
 
 /// A device as others look at it. Who looks does not keep the device: its end waits until nobody looks, and drops what is here
@@ -33,12 +37,47 @@ impl Look {
 
     /// Has nobody look any more.
     pub fn end(&self) {
-        let parts = self.0.lock().take();
-        drop(parts);
+        let Some(parts) = self.0.lock().take() else { return };
+        note_ended(parts.metrics(&[]));
     }
 }
 
 impl Parts {
+    /// Returns what the device counts. These wait now.
+    pub fn metrics(&self, waiting: &[Waiting]) -> DeviceMetrics {
+        let Self { core, server, hostcalls, stdio, tracer, .. } = self;
+        let (statistics, methods) = (server.statistics(), server.method_statistics());
+        let known: HashSet<&str> = methods.iter().map(|method| method.name).collect();
+        let is_known = |name: &str| known.contains(name) || server.has_method(name);
+        let of_rocm = hostcalls.statistics();
+        let ends = server.launch_ends();
+        let fine = server.launches().ended().saturating_sub(ends.iter().map(|(_, count)| count).sum());
+        let ends = ends.into_iter().chain([("ok", fine)]);
+        let sink = stdio.sink();
+        let mut metrics = DeviceMetrics {
+            launches_ended: ends.map(|(end, count)| (end.to_owned(), count)).collect(),
+            packets: statistics.packets,
+            posts: statistics.posts,
+            refused_posts: statistics.refused_posts,
+            declined_posts: statistics.declined_posts,
+            handler_panics: statistics.handler_panics,
+            faults: statistics.broken_slots + statistics.garbage_posts + of_rocm.faults,
+            lost_reports: statistics.lost_reports,
+            rocm_packets: of_rocm.packets,
+            output_bytes: sink.appended(),
+            lost_output_bytes: sink.lost_bytes(),
+            lost_trace_records: tracer.as_ref().map_or(0, Tracer::lost_records),
+            launches_running: server.launches().count().into(),
+            waiting_handlers: statistics.waiting_handlers,
+            handler_threads: statistics.handler_threads,
+            message_bytes: statistics.message_bytes,
+            unwritten_output_bytes: sink.unwritten().map_or(0, |unwritten| unwritten.bytes),
+            ..DeviceMetrics::new(&core.name, methods.clone())
+        };
+        metrics.add_waiting(waiting, is_known);
+        metrics
+    }
+
     /// Returns what waves wait for.
     pub fn waiting(&self) -> Vec<Waiting> {
         let mut waiting = self.server.waiting();

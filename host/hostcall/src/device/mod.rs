@@ -24,12 +24,14 @@ mod launch;
 mod llvm;
 mod load;
 mod look;
+mod metrics;
 mod open_devices;
 mod owners;
 mod post_queue;
 mod prepare;
 pub mod raw;
 mod reaper;
+mod recording;
 mod rocm;
 mod services;
 mod staging;
@@ -67,6 +69,7 @@ pub use inner::{Device, WeakDevice};
 pub use launch::LaunchKernel;
 pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun};
 pub use post_queue::{PostQueue, PostQueueSizes};
+pub use recording::{PointFilter, PointRecording};
 pub use rocm::{CodeObject, CodeObjectKernel, KernelArgument};
 pub use seam::{
     BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceInfo, DeviceKind, KernelLimits,

@@ -9,7 +9,7 @@ use super::inner::Inner;
 use super::stream::{Parameters, Parts};
 use super::words::StreamWords;
 use hostcall_abi::bytes::IntoBytes;
-use hostcall_abi::launch::{LaunchId, LaunchParams, TRACED};
+use hostcall_abi::launch::{LaunchId, LaunchParams};
 use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_seam::{BackendError, DeviceKind, KernelLimits, KernelMemory, Properties};
 use hostcall_server::LaunchRecord;
@@ -181,7 +181,7 @@ pub(crate) fn params(
         home_slots: device.channel_params.sizes.layout.home_slots,
         // No grid that passed its check has more than 1024.
         workgroup_size: grid.workgroup_size.map(|lanes| lanes as u16),
-        flags: if device.points.is_some() { TRACED } else { 0 },
+        reserved: 0,
         wave_records: memory.wave_records,
         list,
     }

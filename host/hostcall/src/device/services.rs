@@ -1,6 +1,8 @@
 //! Services that come and go while kernels run.
 
 use super::inner::Device;
+use super::look::Parts;
+use super::metrics::DeviceMetrics;
 use hostcall_server::{Handler, RegisterError, Registration, Statistics, Waiting};
 use hostcall_service::{AsyncService, Service};
 
@@ -34,6 +36,16 @@ impl Device {
     /// Returns what the device's server has counted.
     pub fn statistics(&self) -> Statistics {
         self.inner.server.statistics()
+    }
+
+    /// Returns what the device has counted by service and method, as it is told to other processes and exported. In a child
+    /// that `fork` made since the device was opened, all of it is zero.
+    pub fn metrics(&self) -> DeviceMetrics {
+        if self.inner.core.is_forked() {
+            return DeviceMetrics::default();
+        }
+        let of = |parts: &Parts| parts.metrics(&parts.waiting());
+        self.inner.look.at(of).expect("a device that somebody has can be looked at")
     }
 
     /// Returns what waves wait for now, for a report of what a program hangs on: calls, and what waves say themselves, such as

@@ -45,8 +45,8 @@ pub enum ServerError {
 /// Builds a [`Server`].
 pub struct ServerBuilder {
     memory: Arc<SharedMemory>,
-    registry: Registry,
-    refused: Option<RegisterError>,
+    handlers: Vec<Handler>,
+    default: Option<Handler>,
     consumers: usize,
     loans: Box<dyn LoanMemory>,
     endpoint: EndpointSettings,
@@ -60,8 +60,8 @@ impl ServerBuilder {
     pub(super) fn new(memory: Arc<SharedMemory>) -> Self {
         Self {
             memory,
-            registry: Registry::new(),
-            refused: None,
+            handlers: Vec::new(),
+            default: None,
             consumers: 1,
             loans: Box::new(ProcessLoans),
             endpoint: EndpointSettings::new(64 << 20, 1 << 30),
@@ -91,15 +91,13 @@ impl ServerBuilder {
 
     /// Registers a service with where its handlers run.
     pub fn handler(mut self, handler: Handler) -> Self {
-        if let Err(error) = self.registry.add(handler) {
-            self.refused.get_or_insert(error);
-        }
+        self.handlers.push(handler);
         self
     }
 
     /// Sends calls to unknown numbers to this service, as its method 0, instead of refusing them.
     pub fn default_service(mut self, handler: Handler) -> Self {
-        self.registry.set_default(handler);
+        self.default = Some(handler);
         self
     }
 
@@ -229,8 +227,12 @@ impl ServerBuilder {
 
     /// Starts all threads but those of the consumers, whose scanners it returns.
     fn prepare(mut self) -> Result<(Server, Vec<Scanner>), ServerError> {
-        if let Some(error) = self.refused {
-            return Err(error.into());
+        let mut registry = Registry::new(self.consumers);
+        for handler in self.handlers {
+            registry.add(handler)?;
+        }
+        if let Some(handler) = self.default {
+            registry.set_default(handler);
         }
         let layout = *self.memory.region().layout();
         let lines = layout.doorbell_lines();
@@ -254,13 +256,14 @@ impl ServerBuilder {
             on_fault: self.on_fault,
             on_answer: self.on_answer,
             stopping: AtomicBool::new(false),
-            registry: Mutex::new(Arc::new(self.registry)),
+            counts: registry.counts.clone(),
+            registry: Mutex::new(Arc::new(registry)),
             commands: (0..self.consumers).map(|_| Mutex::new(Some(Vec::new()))).collect(),
             launches: Launches::new(self.memory.clone()),
             faults: Rare::default(),
             unserved: UnservedCounts::default(),
             consumers: (0..self.consumers).map(|_| Attention::default()).collect(),
-            inline: (0..self.consumers).map(|_| Inline::default()).collect(),
+            inline: (0..self.consumers).map(Inline::new).collect(),
             watched_inline: Mutex::new((0..self.consumers).map(|_| None).collect()),
             has_declined: AtomicBool::new(false),
             memory: self.memory,

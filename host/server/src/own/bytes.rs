@@ -15,6 +15,7 @@ use hostcall_channel::Region;
 use hostcall_channel::host::{Answer, Batch, Scanner};
 use hostcall_service::{Caller, OwnedRequest, Request, Service, called_by};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a lane's packet says of its call.
 struct LanePacket {
@@ -93,7 +94,9 @@ pub(crate) fn packet(
     let (answer, region) = (batch.answer(0), shared.memory.region());
     let head_words = batch.lines().argument_words().wrapping_sub(BytesHead::LINE_WORDS);
     if ![BytesHead::SHORT_WORDS, BytesHead::WORDS].contains(&head_words) {
-        return answer.all(region, Status::Error(CallError::Malformed));
+        let status = Status::Error(CallError::Malformed);
+        entry.counts.add_answers(answer.lanes(), status, None);
+        return answer.all(region, status);
     }
     let lanes = (0..answer.lanes()).map(|rank| LanePacket::read(batch, &answer, region, head_words, rank));
     if batch.rung().kind() != PacketKind::Bytes {
@@ -133,9 +136,13 @@ fn at_once(
         let mut handle = |words: &[u64], bytes: &[u8]| {
             request_bytes = size_of_val(words) + bytes.len();
             let request = Request { words, bytes, reply_capacity: lane.reply_capacity(messages), caller };
+            let timed = inline.is_timed().then(Instant::now);
             let runs = inline.run(entry, caller, left);
             let result = called_by(caller, || run(shared, entry, service, request, place.share));
             drop(runs);
+            if let Some(began) = timed {
+                entry.counts.note_time(inline.consumer, began.elapsed());
+            }
             result
         };
         let mut take = || {
@@ -166,6 +173,8 @@ fn at_once(
             recording.add_bytes(request_bytes, reply_bytes);
             recording.lanes_ended(1, status);
         }
+        entry.counts.add_calls(inline.consumer, 1);
+        entry.counts.note_end(inline.consumer, status);
         answer.lane(region, lane.rank, status, &words);
     }
     if let Some(mut recording) = recording {

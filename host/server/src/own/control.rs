@@ -1,10 +1,11 @@
 //! Steering and stopping a server.
 
 use super::builder::ServerBuilder;
+use super::counts::MethodStatistics;
 use super::launches::{CancelReason, LaunchRecord, Launches, TooManyLaunches};
 use super::registration::Registration;
 use super::registry::{Handler, RegisterError};
-use super::shared::{Command, Completion, Shared, Wanted};
+use super::shared::{Command, Completion, ENDS, Shared, Wanted};
 use super::unserved::Unserved;
 use crate::engine::LaunchSet;
 use crate::engine::Settings;
@@ -269,7 +270,12 @@ impl Server {
         }
         // Others may have their ids from here on.
         self.shared.unserved.forget(|launch| ended.launches.contains(launch));
-        self.shared.launches.free(ended)
+        let is_context = ended.has_context;
+        let cancelled = self.shared.launches.free(ended);
+        if !is_context && !cancelled.is_empty() {
+            self.shared.statistics.count_ends(&cancelled);
+        }
+        cancelled
     }
 
     /// Ends a launch whose kernel has ended, or a context. Calls that are left (of waves that were killed, or of a context's
@@ -396,6 +402,26 @@ impl Server {
             ReadyPosts { slot, entries, ring_entries }
         };
         (0..region.layout().home_slots).map(of).filter(|ready| ready.entries > 0).collect()
+    }
+
+    /// Returns how many launches have ended otherwise than by themselves, and how: see [`CancelReason`].
+    pub fn launch_ends(&self) -> [(&'static str, u64); ENDS.len()] {
+        let mut ends = ENDS.map(|name| (name, 0));
+        for (end, count) in ends.iter_mut().zip(&self.shared.statistics.ends) {
+            end.1 = count.load(Ordering::Relaxed);
+        }
+        ends
+    }
+
+    /// Says whether a method of this name is registered.
+    #[doc(hidden)]
+    pub fn has_method(&self, name: &str) -> bool {
+        self.shared.counts.has(name)
+    }
+
+    /// Returns what was counted of each method that was called or posted to, also of those that were removed.
+    pub fn method_statistics(&self) -> Vec<MethodStatistics> {
+        self.shared.counts.statistics()
     }
 
     /// Returns what the server has counted.

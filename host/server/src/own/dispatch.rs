@@ -17,15 +17,18 @@ use hostcall_channel::host::{Batch, Scanner};
 use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Service};
 use hostcall_trace::Source;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Answers every lane of a batch with an error.
 #[inline(never)]
 pub(crate) fn refuse(shared: &Shared, batch: &Batch, error: CallError) {
     let rung = batch.rung();
+    let registry = shared.registry();
+    let entry = registry.entry(rung.service(), rung.check()).ok();
+    let counts = entry.map_or_else(|| registry.unknown(), |entry| entry.counts.clone());
+    counts.add_answers(batch.lines().lanes() as u32, Status::Error(error), None);
     for packet in 0..batch.count() {
         if let Some(mut recording) = record(shared, batch, packet) {
-            let registry = shared.registry();
-            let entry = registry.entry(rung.service(), rung.check()).ok();
             let name = entry.map_or("(no service)::no such method", |entry| entry.method.name());
             recording.lanes_ended(rung.lanes(), Status::Error(error));
             recording.answered(name, rung.service().into(), launch_of(batch, packet));
@@ -84,10 +87,11 @@ pub(crate) fn batch(
     match &entry.service.kind {
         _ if rung.kind() != PacketKind::Words => bytes::packet(shared, inline, entry, scanner, batch),
         Kind::Inline(service) if shared.trace.is_none() => {
-            // It has ended for reports before its lanes may learn of it.
-            let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
-            handle(shared, entry, &***service, Calls::new(batch.lines(), replies));
-            drop(runs);
+            if inline.is_timed() {
+                timed(shared, inline, entry, &***service, batch, replies);
+            } else {
+                run(shared, inline, entry, &***service, batch, replies);
+            }
             batch.answer_all(shared.memory.region(), replies);
         }
         Kind::Inline(service) => traced(shared, inline, entry, &***service, batch, replies),
@@ -108,10 +112,11 @@ fn traced(
     let mut recordings: Vec<_> =
         (0..batch.count()).filter_map(|packet| record(shared, batch, packet)).collect();
     let now_ns = || shared.trace.as_ref().map_or(0, Source::now_ns);
-    let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
     let began_ns = now_ns();
-    handle(shared, entry, service, Calls::new(batch.lines(), replies));
-    drop(runs);
+    match inline.is_timed() {
+        true => timed(shared, inline, entry, service, batch, replies),
+        false => run(shared, inline, entry, service, batch, replies),
+    }
     let ended_ns = now_ns();
     let rung = batch.rung();
     let word_bytes = size_of::<u64>() * rung.lanes() as usize;
@@ -126,6 +131,48 @@ fn traced(
     }
     // After the records: who learns that a launch has ended finds its calls recorded.
     batch.answer_all(shared.memory.region(), replies);
+}
+
+/// Has a batch handled at once, and counts it.
+#[inline(always)]
+fn run(
+    shared: &Shared,
+    inline: &Inline,
+    entry: &Entry,
+    service: &dyn Service,
+    batch: &Batch,
+    replies: &mut Replies,
+) {
+    // It has ended for reports before its lanes may learn of it.
+    let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
+    handle(shared, entry, service, Calls::new(batch.lines(), replies));
+    drop(runs);
+    count(inline, entry, batch, replies);
+}
+
+/// Does the same, and notes how long it took.
+#[cold]
+#[inline(never)]
+fn timed(
+    shared: &Shared,
+    inline: &Inline,
+    entry: &Entry,
+    service: &dyn Service,
+    batch: &Batch,
+    replies: &mut Replies,
+) {
+    let began = Instant::now();
+    run(shared, inline, entry, service, batch, replies);
+    entry.counts.note_time(inline.consumer, began.elapsed());
+}
+
+/// Counts calls that were handled at once, before their lanes have their answers.
+#[inline(always)]
+fn count(inline: &Inline, entry: &Entry, batch: &Batch, replies: &Replies) {
+    entry.counts.add_calls(inline.consumer, batch.lines().lanes());
+    if replies.has_errors() {
+        entry.counts.note_errors(inline.consumer, batch, replies);
+    }
 }
 
 /// Has calls handled at once.
@@ -254,6 +301,7 @@ pub(crate) fn posts(
         _ => queue(shared, entry, &mut posts),
     }
     let taken = if posts.is_declined() { posts.count() - posts.left() } else { posts.count() };
+    entry.counts.add_posts(inline.consumer, taken);
     if let Some(trace) = shared.trace.as_ref().filter(|_| taken > 0) {
         trace.posts(entry.method.name(), entry.method.number().into(), taken as u64);
     }

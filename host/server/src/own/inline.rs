@@ -4,6 +4,7 @@
 //! calls, which take a microsecond: the consumer says with a few stores what it runs, and the watchdog looks now and then
 //! while launches run. What it finds it watches as it does other calls, from when it saw it first.
 
+use super::counts::TIMED_EACH;
 use super::registry::Entry;
 use super::shared::Shared;
 use crate::engine::calls::Call;
@@ -16,9 +17,10 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// What a consumer says of the handler that it runs. It alone writes here; it shares the lines with nobody who writes.
-#[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Inline {
+    /// Which consumer it is.
+    pub consumer: usize,
     /// Goes up when a handler begins and when it has returned: odd while one runs.
     turns: AtomicU64,
     /// The slot of the first wave whose calls it handles, the lanes of all, and the method's number.
@@ -44,6 +46,10 @@ struct Seen {
 }
 
 impl Inline {
+    pub fn new(consumer: usize) -> Self {
+        Self { consumer, turns: 0.into(), call: 0.into(), launch: 0.into() }
+    }
+
     /// Says that the calling thread, whose cell this is, runs a handler of a method next, for so many lanes that wait. The
     /// first of them is the caller.
     #[inline(always)]
@@ -58,6 +64,12 @@ impl Inline {
         self.launch.store(caller.launch.to_bits(), Ordering::Relaxed);
         self.turns.store(turns, Ordering::Release);
         Runs { inline: self, turns }
+    }
+
+    /// Says whether the handler that runs next is one of those that are timed. For the thread whose cell this is.
+    #[inline(always)]
+    pub fn is_timed(&self) -> bool {
+        self.turns.load(Ordering::Relaxed).is_multiple_of(2 * TIMED_EACH)
     }
 
     /// Returns the handler that runs.
@@ -178,10 +190,10 @@ mod tests {
 
     #[test]
     fn what_runs_is_seen_until_it_has_returned() {
-        let mut registry = Registry::new();
+        let mut registry = Registry::new(1);
         registry.add(Handler::inline(Nothing)).unwrap();
         let entry = registry.find(0x1234).unwrap();
-        let inline = Inline::default();
+        let inline = Inline::new(0);
         let caller = Caller { launch: LaunchId::new(3, 5), slot: u32::MAX, lane: 7 };
         assert!(inline.seen().is_none());
         let runs = inline.run(entry, caller, 512);

@@ -51,6 +51,7 @@ mod builder;
 mod bytes;
 mod consumer;
 mod control;
+mod counts;
 mod deferred;
 mod dispatch;
 mod inline;
@@ -70,6 +71,7 @@ mod unserved;
 
 pub use builder::{ByHand, ServerBuilder, ServerError};
 pub use control::{ReadyPosts, Server, Statistics};
+pub use counts::{Durations, MethodStatistics, bucket_end_ns};
 pub use deferred::{DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, OpenCalls};
 pub use launches::{CancelReason, LaunchRecord, Launches, OpenLaunch, TooManyLaunches};
 pub use post_reader::{PostBatch, PostQueueStatistics, PostReader};

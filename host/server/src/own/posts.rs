@@ -403,7 +403,7 @@ mod tests {
         let server = server.start().unwrap();
         let shared = server.shared();
         let (waits, has_waited) = mpsc::sync_channel(1);
-        let mut registry = Registry::new();
+        let mut registry = Registry::new(1);
         let service = registry.add(Handler::futures(Waits(waits))).unwrap();
         let entry = registry.find(7).unwrap().clone();
         let launch = server.begin(LaunchRecord::default()).unwrap();

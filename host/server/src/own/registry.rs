@@ -1,6 +1,7 @@
 //! Which handler a service number means. Registering and removing go on while kernels run: consumers hold a
 //! snapshot, and fetch a new one when there is another.
 
+use super::counts::{AllCounts, MethodCounts, UNKNOWN};
 use super::deferred::DeferredService;
 use super::posts::PostQueue;
 use crate::engine::Threads;
@@ -172,6 +173,7 @@ pub(crate) struct Entry {
     /// Index among the service's methods.
     pub index: usize,
     pub service: Arc<Registered>,
+    pub counts: Arc<MethodCounts>,
 }
 
 /// Numbers in a page of the table.
@@ -184,12 +186,20 @@ type Page = [Option<Arc<Entry>>; PAGE];
 pub(crate) struct Registry {
     pages: Box<[Arc<Page>; PAGE]>,
     default: Option<Arc<Entry>>,
+    pub counts: Arc<AllCounts>,
 }
 
 impl Registry {
-    pub fn new() -> Self {
+    /// Makes an empty one, for a server with so many consumers.
+    pub fn new(consumers: usize) -> Self {
         let empty = Arc::new([const { None }; PAGE]);
-        Self { pages: Box::new([(); PAGE].map(|()| empty.clone())), default: None }
+        let counts = Arc::new(AllCounts::new(consumers));
+        Self { pages: Box::new([(); PAGE].map(|()| empty.clone())), default: None, counts }
+    }
+
+    /// Returns where calls are counted that reach no service.
+    pub fn unknown(&self) -> Arc<MethodCounts> {
+        self.counts.of(UNKNOWN)
     }
 
     fn get(&self, number: u16) -> Option<&Arc<Entry>> {
@@ -237,7 +247,8 @@ impl Registry {
         }
         let service = Registered::new(handler, methods);
         for (index, method) in service.methods.iter().enumerate() {
-            let entry = Entry { method: *method, index, service: service.clone() };
+            let counts = self.counts.of(method.name());
+            let entry = Entry { method: *method, index, service: service.clone(), counts };
             self.set(method.number(), Some(Arc::new(entry)));
         }
         Ok(service)
@@ -255,7 +266,8 @@ impl Registry {
     pub fn set_default(&mut self, handler: Handler) {
         let method = Method::untyped("the default service", 0);
         let service = Registered::new(handler, Box::default());
-        self.default = Some(Arc::new(Entry { method, index: 0, service }));
+        let counts = self.counts.of(method.name());
+        self.default = Some(Arc::new(Entry { method, index: 0, service, counts }));
     }
 }
 
@@ -284,7 +296,7 @@ mod tests {
     #[test]
     fn a_number_that_is_taken_says_what_to_do() {
         let said = |first: &'static str, second: &'static str| {
-            let mut registry = Registry::new();
+            let mut registry = Registry::new(1);
             let one = |name| Handler::inline(Methods(vec![Method::untyped(name, 7)]));
             registry.add(one(first)).unwrap();
             registry.add(one(second)).map(drop).unwrap_err().to_string()
@@ -301,7 +313,7 @@ mod tests {
 
     #[test]
     fn numbers_are_taken_once_and_come_back() {
-        let mut registry = Registry::new();
+        let mut registry = Registry::new(1);
         let first = registry.add(handler(&[1, 0xffff])).unwrap();
         let before = registry.clone();
         assert!(matches!(registry.add(handler(&[7, 7])), Err(RegisterError::Duplicate { number: 7, .. })));

@@ -1,5 +1,6 @@
 //! What a server's threads share.
 
+use super::counts::AllCounts;
 use super::inline::{Inline, InlineCall};
 use super::launches::{CancelReason, LaunchRecord, Launches};
 use super::messages::Messages;
@@ -49,6 +50,9 @@ impl Count {
     }
 }
 
+/// How launches end otherwise than by themselves, in the order of [`Counters::ends`].
+pub(crate) const ENDS: [&str; 5] = ["panicked", "exited", "failed", "timed_out", "cancelled"];
+
 pub(crate) struct Counters {
     /// By consumer.
     pub consumers: Box<[ConsumerCounts]>,
@@ -56,6 +60,8 @@ pub(crate) struct Counters {
     pub declined_posts: AtomicU64,
     pub garbage_posts: AtomicU64,
     pub broken_slots: AtomicU64,
+    /// Launches that did not end by themselves.
+    pub ends: [AtomicU64; ENDS.len()],
 }
 
 impl Counters {
@@ -66,6 +72,21 @@ impl Counters {
             declined_posts: AtomicU64::new(0),
             garbage_posts: AtomicU64::new(0),
             broken_slots: AtomicU64::new(0),
+            ends: [const { AtomicU64::new(0) }; ENDS.len()],
+        }
+    }
+
+    /// Counts launches that did not end by themselves.
+    pub fn count_ends(&self, launches: &[(LaunchId, CancelReason)]) {
+        for (_, why) in launches {
+            let end = match why {
+                CancelReason::Panicked => 0,
+                CancelReason::Exited(_) => 1,
+                CancelReason::Failed | CancelReason::BrokenSlot => 2,
+                CancelReason::TimedOut => 3,
+                CancelReason::Asked | CancelReason::Closed => 4,
+            };
+            self.ends[end].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -113,6 +134,8 @@ pub(crate) struct Shared {
     /// Told when a thread other than a consumer has answered.
     pub on_answer: Box<dyn Fn() + Send + Sync>,
     pub stopping: AtomicBool,
+    /// What is counted of methods, also of those that were removed.
+    pub counts: Arc<AllCounts>,
     pub(super) registry: Mutex<Arc<Registry>>,
     /// Per consumer; `None` once it has ended.
     pub(super) commands: Box<[Mutex<Option<Vec<Command>>>]>,

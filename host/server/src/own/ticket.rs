@@ -48,6 +48,8 @@ pub(crate) struct Ticket {
 /// How a packet's lanes are answered.
 struct Lanes {
     answer: DetachedAnswer,
+    entry: Arc<Entry>,
+    started: Instant,
     record: Option<Box<Record>>,
 }
 
@@ -69,9 +71,17 @@ impl Record {
     }
 }
 
+impl Lanes {
+    /// Counts lanes that get their answers now.
+    fn count(&self, lanes: u32, status: Status) {
+        self.entry.counts.add_answers(lanes, status, Some(self.started.elapsed()));
+    }
+}
+
 impl Way for Lanes {
     fn give_up(&mut self, lanes: u32) {
         let status = Status::Error(CallError::Cancelled);
+        self.count(lanes, status);
         // Lanes that have an answer keep it.
         self.answer.rest(status);
         if let Some(record) = &mut self.record {
@@ -107,8 +117,9 @@ impl Ticket {
         deadlines.sort_unstable_by(|a, b| b.cmp(a));
         let (slot, lanes) = (answer.answer().slot(), answer.answer().lanes());
         let record = recording.map(|recording| Box::new(Record { recording, entry: entry.clone(), launch }));
+        let way = Lanes { answer, entry: entry.clone(), started, record };
         Arc::new(Self {
-            answers: Answers::new(lanes, Lanes { answer, record }, shared.clone()),
+            answers: Answers::new(lanes, way, shared.clone()),
             begun: AtomicU64::new(0),
             in_turn: AtomicU64::new(0),
             deadlines: Mutex::new(deadlines),
@@ -130,8 +141,8 @@ impl Ticket {
 
     /// Answers one lane with what its handler made.
     pub fn finish(&self, rank: u32, caller: Caller, result: Result<ByteReply, CallError>) {
-        self.answers.give(rank, |Lanes { answer, record }, is_last| {
-            if let Some(Record { recording, .. }) = record.as_deref_mut() {
+        self.answers.give(rank, |lanes, is_last| {
+            if let Some(Record { recording, .. }) = lanes.record.as_deref_mut() {
                 recording.ended(recording.now_ns());
                 recording.add_bytes(0, result.as_ref().map_or(0, ByteReply::len));
             }
@@ -140,16 +151,25 @@ impl Ticket {
                     Ok(reply) => (Status::Ok, reply.words),
                     Err(error) => (Status::Error(error), SmallVec::new()),
                 };
-                answer.lane(rank, status, &words);
+                lanes.count(1, status);
+                lanes.answer.lane(rank, status, &words);
                 status
             } else {
                 let place = self.places[rank as usize];
-                let (status, words) =
-                    bytes::put(&self.shared, answer.region(), answer.answer(), place, rank, caller, result);
-                answer.lane(rank, status, &words);
+                let (status, words) = bytes::put(
+                    &self.shared,
+                    lanes.answer.region(),
+                    lanes.answer.answer(),
+                    place,
+                    rank,
+                    caller,
+                    result,
+                );
+                lanes.count(1, status);
+                lanes.answer.lane(rank, status, &words);
                 status
             };
-            if let Some(record) = record {
+            if let Some(record) = &mut lanes.record {
                 record.ended(1, status, is_last);
             }
         });
@@ -231,9 +251,10 @@ impl Watched for Ticket {
     fn expire(&self, now: Instant) {
         let status = Status::Error(CallError::TimedOut);
         let expire = |rank| {
-            self.answers.try_give(rank, |Lanes { answer, record }, is_last| {
-                answer.lane(rank, status, &[]);
-                if let Some(record) = record {
+            self.answers.try_give(rank, |lanes, is_last| {
+                lanes.count(1, status);
+                lanes.answer.lane(rank, status, &[]);
+                if let Some(record) = &mut lanes.record {
                     record.ended(1, status, is_last);
                 }
             })

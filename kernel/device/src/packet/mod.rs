@@ -14,7 +14,7 @@ pub(crate) use held::{Held, held_by, held_slot, hold, hold_alone, release, with_
 use crate::group::Group;
 use crate::target::{self, Here, Mask};
 use crate::waits::HostWait;
-use hostcall_abi::launch::CHANNEL_PARAMS_BYTES;
+use hostcall_abi::launch::HOME_SLOTS_AT;
 use hostcall_abi::word::Owner;
 use hostcall_channel::device::{Channel, Homes, Looks, Over, Slot, WaveRecord, note_posts, stop_from};
 use patience::Patience;
@@ -35,7 +35,7 @@ pub(crate) fn channel(here: Here) -> Channel<'static> {
 fn homes(here: Here) -> Homes<'static> {
     let params = here.params();
     // SAFETY: SLOT-OWNER: the host keeps as many records behind the channel's parameters, where only channels access them.
-    unsafe { Homes::from_address(params.channel + CHANNEL_PARAMS_BYTES as u64, params.home_slots) }
+    unsafe { Homes::from_address(params.channel + HOME_SLOTS_AT as u64, params.home_slots) }
 }
 
 /// The slot that the calling lane's wave holds; one without room and without an owner if it holds none.
@@ -140,7 +140,7 @@ pub(crate) fn note_end(here: Here, lanes: Mask) {
 /// kernels end that make none, it would be a reason to make one.
 #[inline(always)]
 pub(crate) fn release_known(here: Here, record: &WaveRecord, slot: u32) -> bool {
-    let first = here.params().channel + CHANNEL_PARAMS_BYTES as u64;
+    let first = here.params().channel + HOME_SLOTS_AT as u64;
     // SAFETY: SLOT-OWNER: the wave claimed the slot from these, so that there are so many at least; all other lanes of the wave
     // have ended or do nothing but end.
     unsafe { record.release_known(Homes::from_address(first, slot + 1), slot) }

@@ -4,7 +4,7 @@
 use crate::packet::Look;
 use core::arch::amdgpu as intrinsics;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
-use hostcall_abi::launch::{ChannelParams, LaunchParams};
+use hostcall_abi::launch::{ChannelParams, LaunchParams, POINT_SWITCH_AT};
 use hostcall_abi::layout::{LONE_WAVE, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
 use hostcall_channel::device::{WaveRecord, is_stopped, stop_from};
 
@@ -127,10 +127,18 @@ impl Here {
         intrinsics::workitem_id_x() / self.wave_size()
     }
 
+    /// The channel's [`PointSwitch`](hostcall_abi::trace::PointSwitch), as it is now.
+    #[inline(always)]
+    pub fn point_switch(self) -> u64 {
+        let switch = super::global(self.params().channel + POINT_SWITCH_AT as u64).cast::<AtomicU64>();
+        // SAFETY: the host keeps the word behind the channel's parameters while a launch runs, and stores it as a whole.
+        unsafe { &*switch }.load(Ordering::Relaxed)
+    }
+
     /// The channel's parameters.
     pub fn channel(self) -> &'static ChannelParams {
         // SAFETY: the host keeps them where the launch's parameters say while a launch runs.
-        unsafe { &*(self.params().channel as usize as *const ChannelParams) }
+        unsafe { &*super::global(self.params().channel).cast::<ChannelParams>() }
     }
 
     /// The home slot to look at first. There is no cheap way to know where the wave runs on every GPU; waves of a grid begin in

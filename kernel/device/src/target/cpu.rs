@@ -12,7 +12,7 @@ use hostcall_abi::cpu::{
     CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED, GETS_BALLOT, GETS_MATCH, GETS_NOTHING,
     OtherBarrier,
 };
-use hostcall_abi::launch::{ChannelParams, LaunchParams};
+use hostcall_abi::launch::{ChannelParams, LaunchParams, POINT_SWITCH_AT};
 use hostcall_abi::layout::LONE_WAVE;
 use hostcall_channel::device::{WaveRecord, is_stopped};
 use std::boxed::Box;
@@ -86,11 +86,19 @@ impl Here {
         unsafe { &*self.lane.launch }
     }
 
+    /// The channel's [`PointSwitch`](hostcall_abi::trace::PointSwitch), as it is now.
+    #[inline(always)]
+    pub fn point_switch(self) -> u64 {
+        let switch = super::global(self.params().channel + POINT_SWITCH_AT as u64).cast::<AtomicU64>();
+        // SAFETY: the host keeps the word behind the channel's parameters while a launch runs, and stores it as a whole.
+        unsafe { &*switch }.load(Ordering::Relaxed)
+    }
+
     /// The channel's parameters.
     #[inline(always)]
     pub fn channel(self) -> &'static ChannelParams {
         // SAFETY: the host keeps them where the launch's parameters say while a launch runs.
-        unsafe { &*(self.params().channel as usize as *const ChannelParams) }
+        unsafe { &*super::global(self.params().channel).cast::<ChannelParams>() }
     }
 
     /// What the wave's lanes share.

@@ -4,10 +4,10 @@
 
 use crate::packet::Look;
 use core::arch::{asm, global_asm};
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 use hostcall_abi::launch::{
-    ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchId, LaunchParams, SHARED_RECORD_BYTES,
-    shared_bytes,
+    ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchId, LaunchParams, POINT_SWITCH_AT,
+    SHARED_RECORD_BYTES, shared_bytes,
 };
 use hostcall_abi::layout::{
     CLAIMING, LONE_WAVE, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell,
@@ -328,6 +328,14 @@ impl Here {
     #[inline(always)]
     pub fn params(self) -> LaunchParams {
         Params::of_wave().get()
+    }
+
+    /// The channel's [`PointSwitch`](hostcall_abi::trace::PointSwitch), as it is now.
+    #[inline(always)]
+    pub fn point_switch(self) -> u64 {
+        let switch = global(self.params().channel + POINT_SWITCH_AT as u64).cast::<AtomicU64>();
+        // SAFETY: the host keeps the word behind the channel's parameters while a launch runs, and stores it as a whole.
+        unsafe { &*switch }.load(Ordering::Relaxed)
     }
 
     /// The channel's parameters.

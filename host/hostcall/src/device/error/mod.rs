@@ -104,6 +104,18 @@ pub enum Error {
         /// The device.
         device: String,
     },
+    /// The device's trace points are recorded already.
+    #[error(
+        "trace points of {device} are recorded already, since it was opened with a tracer or by another recording: end that one \
+         first"
+    )]
+    PointsRecorded {
+        /// The device.
+        device: String,
+    },
+    /// Memory of the device lies at addresses that have no room in a word of the channel's.
+    #[error("trace points cannot be recorded: the device has memory at addresses of more than 48 bits")]
+    PointsTooFar,
     /// A buffer, a kernel, a closure or an event belongs to another device.
     #[error(
         "{what} belongs to {}: make it on the one that is used here, {device}{}",

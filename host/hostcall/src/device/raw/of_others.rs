@@ -11,18 +11,21 @@ use crate::device::error::Error;
 use crate::device::inner::PointsOfOthers;
 use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::context::{MOST_PLACE_PAGE_BYTES, PLACE_BYTES, POINTS_BYTES, PlaceState, PointsParams};
-use hostcall_abi::raw::Place;
-use hostcall_seam::{Backend, DeviceAddress, DeviceKind, Memory as DeviceMemory};
+use hostcall_abi::raw::ForeignRawParams;
+use hostcall_abi::raw::{Place, RawLayout};
+use hostcall_seam::{Backend, BackendError, DeviceAddress, DeviceKind, Memory as DeviceMemory};
 use std::cell::Cell;
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Of a channel's pages, the part of which places have one open at most.
 const PART_OF_PAGES: u32 = 2;
 
-/// Where kernels of others write trace points of a device that is traced.
+/// Where kernels of others write trace points of a device.
 pub(crate) struct WrittenByOthers {
-    memory: Arc<Memory>,
+    /// The channel's, once there is one.
+    memory: OnceLock<Arc<Memory>>,
     /// Not kept: kernels may have the address until the process ends.
     backend: Weak<dyn Backend>,
     /// The parameters, and the places behind them.
@@ -33,19 +36,18 @@ pub(crate) struct WrittenByOthers {
 }
 
 impl WrittenByOthers {
-    /// Places of the channel in `memory`, in the device with this epoch.
-    pub fn new(core: &Core, memory: Arc<Memory>, epoch: u32) -> Result<Self, Error> {
+    /// Places of a channel that is made when points are first recorded.
+    pub fn new(core: &Core, layout: RawLayout, home_slots: u32) -> Result<Self, Error> {
         let backend = core.backend.clone();
-        let layout = memory.layout;
         assert!(layout.page_bytes() <= MOST_PLACE_PAGE_BYTES, "pages of which a place counts the bytes");
-        let places = memory.home_slots().clamp(1, layout.pages() / PART_OF_PAGES);
+        let places = home_slots.clamp(1, layout.pages() / PART_OF_PAGES);
         let block = backend.allocate(POINTS_BYTES + places as usize * PLACE_BYTES)?;
         let is_software = backend.properties().kind == DeviceKind::Software;
         let params = PointsParams {
-            raw: memory.foreign_params(false),
+            raw: ForeignRawParams::default(),
             states: block.address().offset(POINTS_BYTES as u64).get(),
             places,
-            epoch,
+            switch: 0,
             sampled: 0,
             here: if is_software { here as *const () as u64 } else { 0 },
             reserved: [0; 3],
@@ -53,7 +55,27 @@ impl WrittenByOthers {
         // SAFETY: the memory is new, and longer.
         unsafe { backend.write_now(block.address(), params.as_bytes()) }?;
         let backend = Arc::downgrade(&backend);
-        Ok(Self { memory, backend, block, places, may_run: AtomicBool::new(false) })
+        Ok(Self { memory: OnceLock::new(), backend, block, places, may_run: AtomicBool::new(false) })
+    }
+
+    /// Says where the channel is, before points are switched on.
+    pub fn connect(&self, memory: &Arc<Memory>) -> Result<(), BackendError> {
+        let params = memory.foreign_params(false);
+        self.store(offset_of!(PointsParams, raw), params.as_bytes(), 8)?;
+        let _ = self.memory.set(memory.clone());
+        Ok(())
+    }
+
+    /// Says the switch's number, or 0 where points are off.
+    pub fn set(&self, switch: u32) -> Result<(), BackendError> {
+        self.store(offset_of!(PointsParams, switch), &switch.to_le_bytes(), 4)
+    }
+
+    fn store(&self, at: usize, bytes: &[u8], width: usize) -> Result<(), BackendError> {
+        // A device that is gone runs no kernel.
+        let Some(backend) = self.backend.upgrade() else { return Ok(()) };
+        // SAFETY: so many bytes lie there; kernels read them atomically, or after the switch has said that they are there.
+        unsafe { backend.store_words(self.block.address().offset(at as u64), bytes, width) }
     }
 
     /// Whether kernels that nobody knows of may write.
@@ -79,12 +101,10 @@ impl PointsOfOthers for WrittenByOthers {
     }
 
     fn tell(&self) {
-        if !self.may_run() {
-            return;
-        }
+        let Some(memory) = self.memory.get().filter(|_| self.may_run()) else { return };
         // A wave changes both words of a place while it holds it. What two looks find, one after the other, belongs together.
         let (Some(before), Some(after)) = (self.places(), self.places()) else { return };
-        let region = self.memory.region();
+        let region = memory.region();
         for (place, _) in before.iter().zip(&after).filter(|(before, after)| before == after) {
             let [state, ticket] = *place;
             if let Some(state) = PlaceState::of_word(state)

@@ -1,20 +1,39 @@
-//! The raw channel of a device's trace points, which goes into the trace.
+//! The trace points of a device: the raw channel into which they write, made when somebody first records them, and what reads it.
+//!
+//! ```text
+//!  Device::record_points             DevicePoints                                   kernels
+//!  ─────────────────────────────────────────────────────────────────────────────────────────
+//!  begin: channel, if there is none; what is left of an earlier recording goes
+//!         PointNames (service): which trace, which points are wanted
+//!         thread hostcall-points: pages ► trace
+//!         the switch's word: on, a new number ─────────────────────────────────► ask for ids
+//!  pause, resume: the word alone, off, or on with a new number
+//!  end:   the word: off ► pages that are there ► trace
+//! ```
+//!
+//! Ids of points are the same in all recordings of a device, so that the end of a span that an earlier one began is told apart
+//! from what this one has asked for.
 
 use super::{Found, Inner, Memory, Pace, Placement, RawReader, WrittenByOthers};
 use crate::device::core::Core;
 use crate::device::error::Error;
 use crate::device::inner::PointsOfOthers;
+use crate::device::recording::PointFilter;
 use hostcall_abi::CallError;
+use hostcall_abi::bytes::IntoBytes;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::Layout;
-use hostcall_abi::raw::RawLayout;
-use hostcall_abi::trace::PointKind;
+use hostcall_abi::raw::{RawLayout, RawParams};
+use hostcall_abi::trace::{PointKind, PointSwitch, UNWANTED};
 use hostcall_device::services::TracePointsHandler;
 use hostcall_locks::Mutex;
+use hostcall_seam::{Backend, DeviceAddress, DeviceKind, Memory as DeviceMemory};
 use hostcall_server::Server;
 use hostcall_server::services::Reports;
-use hostcall_trace::{Flush, Points, PointsPage, Tracer};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use hostcall_trace::{Ending, Flush, PointNumbers, Points, PointsPage, Source, Tracer};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -34,35 +53,51 @@ const LONGEST_FLUSH: Duration = Duration::from_secs(5);
 /// Pages between two looks whether the thread is to end.
 const PAGES_OF_A_PASS: usize = 256;
 
-/// Makes the memory of a device's trace points.
-pub(in crate::device) fn memory(core: &Core, layout: &Layout) -> Result<Arc<Memory>, Error> {
-    let pages = (PAGES_A_WAVE * layout.home_slots).next_power_of_two().clamp(LEAST_PAGES, MOST_PAGES);
-    let layout_of_pages = RawLayout::new(pages, PAGE_BYTES).expect("sizes within the bounds");
-    Ok(Arc::new(Memory::new(
-        core,
-        layout_of_pages,
-        layout.home_slots,
-        Placement::Direct,
-        "DeviceBuilder::trace",
-    )?))
+/// Returns a number that no switch of the process had lately: statics of a program's kernels remember it, whichever device they
+/// run on.
+fn new_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) % (1 << PointSwitch::NUMBER_BITS);
+        if number != 0 {
+            return number;
+        }
+    }
 }
 
 /// What trace points ask of the host.
-pub(in crate::device) struct PointNumbers {
-    pub points: Arc<Points>,
+pub(crate) struct PointNames {
+    numbers: Arc<PointNumbers>,
     /// Have the texts that lanes post before they ask for a number.
-    pub reports: Reports,
+    reports: Reports,
+    /// What records now, and what it wants.
+    recorded: Mutex<Option<(Arc<Points>, PointFilter)>>,
     /// A point without a text was told of.
-    pub is_refusal_told: AtomicBool,
+    is_refusal_told: AtomicBool,
 }
 
-impl TracePointsHandler for PointNumbers {
+impl PointNames {
+    pub fn new(reports: Reports) -> Self {
+        let (numbers, recorded, is_refusal_told) = Default::default();
+        Self { numbers, reports, recorded, is_refusal_told }
+    }
+
+    fn points(&self) -> Result<Arc<Points>, CallError> {
+        let recorded = self.recorded.lock();
+        recorded.as_ref().map(|(points, _)| points.clone()).ok_or(CallError::Cancelled)
+    }
+}
+
+/// Answers lanes by what it shares with the device.
+pub(in crate::device) struct PointService(pub Arc<PointNames>);
+
+impl TracePointsHandler for PointService {
     fn now_ns(&self) -> Result<u64, CallError> {
-        Ok(self.points.now_ns())
+        Ok(self.0.points()?.now_ns())
     }
 
     fn clock_pair(&self, before_ns: u64, host_ns: u64, after_ns: u64) -> Result<(), CallError> {
-        self.points.compare_clocks(before_ns, host_ns, after_ns);
+        self.0.points()?.compare_clocks(before_ns, host_ns, after_ns);
         Ok(())
     }
 
@@ -75,8 +110,9 @@ impl TracePointsHandler for PointNumbers {
         device_ns: u64,
         text_bytes: u32,
     ) -> Result<u32, CallError> {
-        let Some(texts) = self.reports.take_text(lane) else {
-            if !self.is_refusal_told.swap(true, Ordering::Relaxed) {
+        let names = &*self.0;
+        let Some(texts) = names.reports.take_text(lane) else {
+            if !names.is_refusal_told.swap(true, Ordering::Relaxed) {
                 hostcall_server::report_line(format_args!(
                     "records of a trace point are dropped: its name or its file's is no text in UTF-8"
                 ));
@@ -85,7 +121,48 @@ impl TracePointsHandler for PointNumbers {
         };
         let kind = PointKind::of(kind).ok_or(CallError::Malformed)?;
         let (text, file) = texts.split_at_checked(text_bytes as usize).ok_or(CallError::Malformed)?;
-        self.points.register(kind, tags, line, device_ns, file, text).ok_or(CallError::TooLarge)
+        // Points that nobody records any more are asked for by waves that have seen the switch before.
+        let recorded = names.recorded.lock();
+        let Some((points, _)) = recorded.as_ref().filter(|(_, filter)| filter.wants_point(text)) else {
+            return Ok(UNWANTED);
+        };
+        points.register(kind, tags, line, device_ns, file, text).ok_or(CallError::TooLarge)
+    }
+}
+
+/// The launches whose points a recording has met. The trace names them as of then.
+struct Launches {
+    server: Arc<Server>,
+    /// Where the tracer records no launches by itself: what does.
+    source: Option<Source>,
+    filter: PointFilter,
+    /// Whether each is wanted.
+    met: HashMap<LaunchId, bool>,
+}
+
+impl Launches {
+    fn wants(&mut self, launch: LaunchId) -> bool {
+        *self.met.entry(launch).or_insert_with(|| {
+            let record = self.server.launches().record(launch);
+            let kernel = record.as_ref().map_or("", |record| &record.kernel);
+            let is_wanted = self.filter.wants_launch(launch, kernel);
+            if let (true, Some(source), Some(record)) = (is_wanted, &self.source, &record) {
+                source.launch_began(launch, &record.kernel, record.workgroups);
+            }
+            is_wanted
+        })
+    }
+
+    /// Forgets launches that are over, of which all is read.
+    fn forget(&mut self) {
+        let launches = self.server.launches();
+        self.met.retain(|launch, is_wanted| {
+            let is_known = launches.is_known(*launch);
+            if let (false, true, Some(source)) = (is_known, *is_wanted, &self.source) {
+                source.launch_ended(*launch, Ending::OK);
+            }
+            is_known
+        });
     }
 }
 
@@ -94,6 +171,7 @@ struct Drain {
     reader: RawReader<u64>,
     points: Arc<Points>,
     others: Arc<WrittenByOthers>,
+    launches: Launches,
     words: Vec<u64>,
     /// Of the channel.
     pages: usize,
@@ -115,14 +193,15 @@ impl Drain {
             let (writer, dropped) = (page.writer(), page.dropped_before());
             drop(page);
             self.dropped = self.dropped.saturating_add(dropped);
-            self.points.page(&PointsPage {
+            let page = PointsPage {
                 launch: writer.launch,
                 slot: writer.slot,
                 workgroup: writer.workgroup,
                 wave: writer.wave,
                 dropped,
                 words: &self.words,
-            });
+            };
+            self.points.page(&page, |launch| self.launches.wants(launch));
         }
         count
     }
@@ -148,7 +227,7 @@ impl Drain {
         let dropped = self.reader.dropped_records();
         if let Some(untold @ 1..) = dropped.checked_sub(self.dropped) {
             self.dropped = dropped;
-            self.points.page(&PointsPage { dropped: untold, ..PointsPage::default() });
+            self.points.page(&PointsPage { dropped: untold, ..PointsPage::default() }, |_| true);
         }
     }
 }
@@ -162,44 +241,14 @@ impl Flush for SharedDrain {
     }
 }
 
-/// The trace points of a device whose tracer has a file. A thread reads them until this is dropped.
-pub(crate) struct TracedPoints {
+/// The thread that reads for a recording. It flushes when this is dropped.
+struct Reading {
     shall_end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl TracedPoints {
-    /// Starts the thread.
-    pub fn start(
-        core: &Arc<Core>,
-        server: &Arc<Server>,
-        memory: Arc<Memory>,
-        others: Arc<WrittenByOthers>,
-        home_slots: u32,
-        points: Arc<Points>,
-        tracer: &Tracer,
-    ) -> Result<Self, Error> {
-        let found = Mutex::new(Found::new(core, &memory, home_slots, UNIT)?);
-        let (core, server) = (core.clone(), server.clone());
-        let backend = core.backend.clone();
-        let (overwrites, users) = (false, AtomicUsize::new(0));
-        let (number, waits_with, contexts) = (0, None, Mutex::default());
-        let (of_others, pages) = (Some(others.clone()), memory.layout.pages() as usize);
-        let inner = Inner {
-            core,
-            server,
-            device: None,
-            memory,
-            overwrites,
-            number,
-            waits_with,
-            found,
-            others: of_others,
-            users,
-            contexts,
-        };
-        let reader = RawReader::new(&Arc::new(inner));
-        let drain = Drain { reader, points, others, words: Vec::new(), pages, dropped: 0 };
+impl Reading {
+    fn start(drain: Drain, backend: Arc<dyn Backend>, tracer: &Tracer) -> Result<Self, Error> {
         let reads = Arc::new(SharedDrain(Mutex::new(drain)));
         let before_end = Arc::downgrade(&reads);
         tracer.flush_before_end(before_end);
@@ -211,8 +260,13 @@ impl TracedPoints {
                 backend.enter_thread();
                 let mut pace = Pace::new();
                 while !told.load(Ordering::Acquire) {
-                    match reads.0.lock().pass(PAGES_OF_A_PASS) {
-                        0 => pace.wait(LOOK),
+                    let mut drain = reads.0.lock();
+                    match drain.pass(PAGES_OF_A_PASS) {
+                        0 => {
+                            drain.launches.forget();
+                            drop(drain);
+                            pace.wait(LOOK);
+                        }
                         _ => pace.found(),
                     }
                 }
@@ -223,12 +277,192 @@ impl TracedPoints {
     }
 }
 
-impl Drop for TracedPoints {
+impl Drop for Reading {
     fn drop(&mut self) {
         self.shall_end.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             // It has flushed, or panicked.
             let _ = thread.join();
         }
+    }
+}
+
+/// The raw channel, and its parameters as kernels find them. All stay as long as the device.
+struct Channel {
+    inner: Arc<Inner>,
+    /// Keeps the channel from being closed between recordings.
+    reader: RawReader<u64>,
+    params: Arc<dyn DeviceMemory>,
+}
+
+/// What the state of a recording is.
+struct Recorded {
+    /// Which recording of the device.
+    number: u64,
+    _reading: Reading,
+    /// As the device's switch is.
+    is_on: bool,
+}
+
+#[derive(Default)]
+struct State {
+    channel: Option<Channel>,
+    recorded: Option<Recorded>,
+    begun: u64,
+}
+
+/// The trace points of a device.
+pub(crate) struct DevicePoints {
+    core: Arc<Core>,
+    /// Where the switch lies.
+    switch: DeviceAddress,
+    home_slots: u32,
+    names: Arc<PointNames>,
+    others: OnceLock<Arc<WrittenByOthers>>,
+    state: Mutex<State>,
+}
+
+impl DevicePoints {
+    /// No memory is taken for them before somebody records them.
+    pub fn new(core: &Arc<Core>, switch: DeviceAddress, layout: &Layout, names: Arc<PointNames>) -> Self {
+        let (others, state) = Default::default();
+        let (core, home_slots) = (core.clone(), layout.home_slots);
+        Self { core, switch, home_slots, names, others, state }
+    }
+
+    fn layout(&self) -> RawLayout {
+        let pages = (PAGES_A_WAVE * self.home_slots).next_power_of_two().clamp(LEAST_PAGES, MOST_PAGES);
+        RawLayout::new(pages, PAGE_BYTES).expect("sizes within the bounds")
+    }
+
+    /// Returns what kernels of others find.
+    fn written_by_others(&self) -> Result<&Arc<WrittenByOthers>, Error> {
+        if let Some(others) = self.others.get() {
+            return Ok(others);
+        }
+        let others = WrittenByOthers::new(&self.core, self.layout(), self.home_slots)?;
+        // Another thread's, which nobody knows yet, is as good.
+        Ok(self.others.get_or_init(|| Arc::new(others)))
+    }
+
+    /// Returns where kernels of others write, for a context.
+    pub fn of_others(&self) -> Result<Arc<dyn PointsOfOthers>, Error> {
+        Ok(self.written_by_others()?.clone())
+    }
+
+    fn make_channel(&self, server: &Arc<Server>) -> Result<Channel, Error> {
+        let call = "Device::record_points";
+        let (core, others) = (self.core.clone(), self.written_by_others()?.clone());
+        let memory = Memory::new(&core, self.layout(), self.home_slots, Placement::Direct, call)?;
+        let memory = Arc::new(memory);
+        let params = core.backend.allocate(size_of::<RawParams>())?;
+        // SAFETY: the memory is new, and as long.
+        unsafe { core.backend.write_now(params.address(), memory.params().as_bytes()) }?;
+        others.connect(&memory)?;
+        let found = Mutex::new(Found::new(&core, &memory, self.home_slots, UNIT)?);
+        let inner = Arc::new(Inner {
+            core,
+            server: server.clone(),
+            device: None,
+            memory,
+            overwrites: false,
+            number: 0,
+            waits_with: None,
+            found,
+            others: Some(others),
+            users: AtomicUsize::new(0),
+            contexts: Mutex::default(),
+        });
+        Ok(Channel { reader: RawReader::new(&inner), inner, params })
+    }
+
+    /// Stores the switch's word, for kernels that run too.
+    fn set(&self, channel: &Channel, number: u32, is_on: bool) -> Result<(), Error> {
+        let switch = PointSwitch::new(channel.params.address().get(), number, is_on);
+        let word = switch.ok_or(Error::PointsTooFar)?.to_word();
+        // SAFETY: the word lies there, and kernels read it atomically.
+        unsafe { self.core.backend.store_words(self.switch, &word.to_le_bytes(), 8) }?;
+        Ok(self.written_by_others()?.set(if is_on { number } else { 0 })?)
+    }
+
+    /// Begins a recording, if there is none. Returns its number.
+    pub fn begin(
+        &self,
+        server: &Arc<Server>,
+        tracer: &Tracer,
+        source: Source,
+        records_launches: bool,
+        filter: PointFilter,
+    ) -> Result<u64, Error> {
+        let mut state = self.state.lock();
+        let State { channel, recorded, begun } = &mut *state;
+        if recorded.is_some() {
+            return Err(Error::PointsRecorded { device: self.core.name.clone() });
+        }
+        let channel = match channel {
+            Some(channel) => channel,
+            None => channel.insert(self.make_channel(server)?),
+        };
+        let (reader, others) = (channel.reader.clone(), self.written_by_others()?.clone());
+        let pages = channel.inner.memory.layout.pages() as usize;
+        // What waves wrote that came late for an earlier recording.
+        others.tell();
+        reader.rest().take(2 * pages).for_each(drop);
+        let of_launches = (!records_launches).then(|| source.clone());
+        let points = Arc::new(Points::new(source, self.names.numbers.clone()));
+        if self.core.backend.properties().kind == DeviceKind::Software {
+            points.has_hosts_clock(hostcall_softdev::now_ns);
+        }
+        let dropped = reader.dropped_records();
+        let launches = Launches {
+            server: server.clone(),
+            source: of_launches,
+            filter: filter.clone(),
+            met: HashMap::new(),
+        };
+        let words = Vec::new();
+        let drain = Drain { reader, points: points.clone(), others, launches, words, pages, dropped };
+        let reading = Reading::start(drain, self.core.backend.clone(), tracer)?;
+        *self.names.recorded.lock() = Some((points, filter));
+        if let Err(error) = self.set(channel, new_number(), true) {
+            *self.names.recorded.lock() = None;
+            return Err(error);
+        }
+        *begun += 1;
+        *recorded = Some(Recorded { number: *begun, _reading: reading, is_on: true });
+        Ok(*begun)
+    }
+
+    /// Switches the points of a recording on or off, if it is not over.
+    pub fn switch(&self, recording: u64, is_on: bool) -> Result<(), Error> {
+        self.core.check_open()?;
+        let mut state = self.state.lock();
+        let State { channel: Some(channel), recorded: Some(recorded), .. } = &mut *state else {
+            return Ok(());
+        };
+        if recorded.number == recording && recorded.is_on != is_on {
+            self.set(channel, new_number(), is_on)?;
+            recorded.is_on = is_on;
+        }
+        Ok(())
+    }
+
+    /// Ends a recording, if it is not over: all that was written is in the tracer's queue then.
+    pub fn end(&self, recording: u64) {
+        // A child has not the thread that reads, and its locks may be somebody's.
+        if self.core.is_forked() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let State { channel: Some(channel), recorded, .. } = &mut *state else { return };
+        if recorded.as_ref().is_none_or(|recorded| recorded.number != recording) {
+            return;
+        }
+        // A device that has failed runs no kernel any more.
+        let _ = self.set(channel, new_number(), false);
+        let ended = recorded.take();
+        // It reads what is there. Points that are asked for meanwhile are wanted still.
+        drop(ended);
+        *self.names.recorded.lock() = None;
     }
 }

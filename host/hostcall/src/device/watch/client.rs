@@ -1,7 +1,7 @@
 //! The side that looks: which processes there are, and what one of them says.
 
 use super::socket::{PREFIX, read_line, write_line};
-use super::state::Process;
+use super::state::{Metrics, Process};
 use super::{Answer, Request};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -112,6 +112,14 @@ pub fn ask<T: DeserializeOwned>(pid: u32, request: &Request) -> Result<T, WatchE
 /// When it cannot be asked, or does not answer.
 pub fn state(pid: u32) -> Result<Process, WatchError> {
     ask(pid, &Request::State)
+}
+
+/// Asks a process what its devices have counted.
+///
+/// # Errors
+/// When it cannot be asked, or does not answer.
+pub fn metrics(pid: u32) -> Result<Metrics, WatchError> {
+    ask(pid, &Request::Metrics)
 }
 
 /// Connects without waiting for who listens: a process that is stopped takes no connections.

@@ -1,8 +1,9 @@
 //! Collects what is told of the process.
 
 use super::identity::identity;
-use super::state::{DeviceState, LaunchState, OutputState, Polled, Process, ThreadState, Wait};
+use super::state::{DeviceState, LaunchState, Metrics, OutputState, Polled, Process, ThreadState, Wait};
 use crate::device::look::{Look, Parts};
+use crate::device::metrics::with_ended;
 use crate::device::open_devices;
 use crate::device::waiting::{WaitingThread, waiting_threads};
 use hostcall_seam::DeviceKind;
@@ -36,6 +37,13 @@ pub(super) fn process() -> Process {
     Process { who: identity(), devices: states.take(MOST_DEVICES).collect(), threads }
 }
 
+/// Returns what the process has counted.
+pub(super) fn metrics() -> Metrics {
+    let of = |parts: &Parts| parts.metrics(&parts.waiting());
+    let open: Vec<_> = devices().into_iter().filter_map(|device| device.at(of)).collect();
+    Metrics { who: identity(), devices: with_ended(open) }
+}
+
 fn state(device: &Parts) -> DeviceState {
     let Parts { core, server, stdio, .. } = device;
     let properties = core.backend.properties();
@@ -48,17 +56,10 @@ fn state(device: &Parts) -> DeviceState {
         product: short(&properties.product),
         closed: core.closed.load(std::sync::atomic::Ordering::Relaxed),
         launches: launches.oldest(MOST_LAUNCHES).into_iter().map(launch).collect(),
-        launches_running: launches.count().into(),
-        launches_ended: launches.ended(),
-        waiting_count: waiting.len() as u64,
         waits_untold: device.waits.untold(),
+        metrics: device.metrics(&waiting),
         waiting: waiting.into_iter().take(MOST_WAITING).map(wait).collect(),
-        output: OutputState {
-            tail: String::from_utf8_lossy(&stdio.sink().tail()).into_owned(),
-            bytes: stdio.sink().appended(),
-            unwritten_bytes: stdio.sink().unwritten().map_or(0, |unwritten| unwritten.bytes),
-            lost_bytes: stdio.sink().lost_bytes(),
-        },
+        output: OutputState { tail: String::from_utf8_lossy(&stdio.sink().tail()).into_owned() },
     }
 }
 

@@ -219,7 +219,7 @@ fn why(held: &Held<'_>, processes: &[Process]) -> Option<Why> {
     let longest = waits(process).max_by(|a, b| a.waited_s.total_cmp(&b.waited_s));
     Some(match longest {
         Some(wait) => Why::Waits { text: wait.text.clone() },
-        None if process.devices.iter().all(|device| device.launches_running == 0) => Why::RunsNothing,
+        None if process.devices.iter().all(|device| device.metrics.launches_running == 0) => Why::RunsNothing,
         None => Why::Runs,
     })
 }
@@ -276,6 +276,7 @@ fn circles(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DeviceMetrics;
     use super::super::state::DeviceState;
     use super::*;
     use proptest::prelude::*;
@@ -292,7 +293,10 @@ mod tests {
             ..Wait::default()
         };
         let waiting: Vec<Wait> = waits.iter().map(wait).collect();
-        let device = DeviceState { launches_running: 1, waiting, ..DeviceState::default() };
+        let device = {
+            let metrics = DeviceMetrics { launches_running: 1, ..DeviceMetrics::default() };
+            DeviceState { metrics, waiting, ..DeviceState::default() }
+        };
         Process { who, devices: vec![device], ..Process::default() }
     }
 
@@ -331,7 +335,7 @@ mod tests {
         assert_eq!(of(unnamed), Some(Why::Waits { text: String::new() }));
         assert_eq!(of(process(1, &[(Some(0), "other", 1)])), None);
         let mut idle = process(1, &[]);
-        idle.devices[0].launches_running = 0;
+        idle.devices[0].metrics.launches_running = 0;
         assert_eq!(of(idle.clone()), Some(Why::RunsNothing));
         let mut host = process(1, &[]);
         host.devices[0].waiting.push(Wait { text: "it waits for Shop::sold".into(), ..Wait::default() });

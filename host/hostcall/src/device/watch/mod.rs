@@ -26,10 +26,11 @@ mod ranks_tests;
 mod socket;
 mod state;
 
-pub use client::{WatchError, ask, processes, state};
+pub use crate::device::metrics::{DeviceMetrics, Latency, MethodMetrics};
+pub use client::{WatchError, ask, metrics, processes, state};
 pub use culprits::{Culprit, Explanation, Rank, Why, explain};
 pub use state::{
-    DeviceState, Identity, LaunchState, OutputState, Polled, Process, ThreadState, Wait, Workgroup,
+    DeviceState, Identity, LaunchState, Metrics, OutputState, Polled, Process, ThreadState, Wait, Workgroup,
 };
 
 pub(crate) use socket::{listen, stop_in_child};
@@ -43,6 +44,13 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// What it does now: a [`Process`].
     State,
+    /// What its devices have counted: [`Metrics`].
+    Metrics,
+}
+
+/// Returns what the devices of this process have counted, also those that have ended.
+pub fn own_metrics() -> Metrics {
+    collect::metrics()
 }
 
 /// What comes back.
@@ -60,5 +68,6 @@ enum Answer<T> {
 fn answer(request: Request) -> serde_json::Result<String> {
     match request {
         Request::State => serde_json::to_string(&Answer::Ok(collect::process())),
+        Request::Metrics => serde_json::to_string(&Answer::Ok(collect::metrics())),
     }
 }

@@ -3,7 +3,7 @@
 
 use super::collect::wait;
 use super::state::{DeviceState, Identity, Process};
-use super::{Why, explain};
+use super::{DeviceMetrics, Why, explain};
 use crate::device::core::Holders;
 use crate::device::wait_table::WaitTable;
 use hostcall_abi::launch::LaunchId;
@@ -54,8 +54,11 @@ impl Job {
         }
         let told = table.waiting(&self.server, &Holders::default());
         let device = DeviceState {
-            launches_running: 1,
-            waiting_count: told.len() as u64,
+            metrics: DeviceMetrics {
+                launches_running: 1,
+                waiting_calls: told.len() as u64,
+                ..DeviceMetrics::default()
+            },
             waiting: told.into_iter().take(super::collect::MOST_WAITING).map(wait).collect(),
             waits_untold: table.untold(),
             ..DeviceState::default()
@@ -115,7 +118,7 @@ fn who_waits_for_all_others_tells_some() {
     assert_eq!(few.process.devices[0].waiting.len(), 99);
     for (rank, count) in [(&many, 999), (&more, 3999)] {
         let device = &rank.process.devices[0];
-        assert_eq!(device.waiting_count + device.waits_untold, count);
+        assert_eq!(device.metrics.waiting_calls + device.waits_untold, count);
         assert_eq!(device.waiting.len(), 256);
         assert_eq!(rank.table.bytes(), few.table.bytes());
     }

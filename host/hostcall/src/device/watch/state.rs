@@ -1,5 +1,6 @@
 //! What a process says of itself, as both sides have it.
 
+use crate::device::metrics::DeviceMetrics;
 use hostcall_server::WavePlace;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,16 @@ pub struct ThreadState {
     pub waited_s: f64,
 }
 
+/// What the devices of a process have counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Which process it is.
+    pub who: Identity,
+    /// Its devices by their names, also those that have ended.
+    pub devices: Vec<DeviceMetrics>,
+}
+
 /// What an open device does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -63,18 +74,14 @@ pub struct DeviceState {
     pub closed: bool,
     /// The oldest launches that have not ended, with contexts.
     pub launches: Vec<LaunchState>,
-    /// How many launches have not ended.
-    pub launches_running: u64,
-    /// How many have.
-    pub launches_ended: u64,
     /// What waves wait for: those that have waited longest.
     pub waiting: Vec<Wait>,
-    /// How many calls and waves wait.
-    pub waiting_count: u64,
     /// How many waits of waves found no entry in the device's wait table, ever: those are not told.
     pub waits_untold: u64,
     /// What kernels print.
     pub output: OutputState,
+    /// What it has counted.
+    pub metrics: DeviceMetrics,
 }
 
 /// A launch that has not ended.
@@ -157,10 +164,4 @@ pub struct Polled {
 pub struct OutputState {
     /// The last of it, a few KiB of both streams.
     pub tail: String,
-    /// Bytes that were ever printed.
-    pub bytes: u64,
-    /// Bytes that wait to be written.
-    pub unwritten_bytes: u64,
-    /// Bytes that were lost.
-    pub lost_bytes: u64,
 }
