@@ -50,7 +50,7 @@ pub fn run(pids: &[u32], as_json: bool) -> Outcome {
     print(format_args!("{}", visible(&text)))
 }
 
-/// Asks the processes, and those of their jobs. One that was not asked for by its number and does not answer is left out, and told.
+/// Asks the processes, and those of their jobs. Others that do not answer are left out, and told where all are asked.
 fn look(pids: &[u32]) -> Result<Vec<Process>, Box<dyn std::error::Error>> {
     let mut there: BTreeSet<u32> = watch::processes()?.into_iter().collect();
     there.extend(pids);
@@ -61,7 +61,8 @@ fn look(pids: &[u32]) -> Result<Vec<Process>, Box<dyn std::error::Error>> {
             Err(error) if pids.contains(&pid) => return Err(error.into()),
             // It has ended meanwhile, or is nobody's business here.
             Err(WatchError::NotThere(_) | WatchError::OtherUser(_)) => {}
-            Err(error) => complain(error),
+            Err(error) if pids.is_empty() => complain(error),
+            Err(_) => {}
         }
     }
     if !pids.is_empty() {

@@ -35,6 +35,7 @@ pub struct Process {
     /// Its open devices.
     pub devices: Vec<DeviceState>,
     /// Its threads that kernels or streams wait for and that wait themselves: the longest waits first.
+    #[serde(default)]
     pub threads: Vec<ThreadState>,
 }
 
@@ -77,6 +78,7 @@ pub struct DeviceState {
     /// What waves wait for: those that have waited longest.
     pub waiting: Vec<Wait>,
     /// How many waits of waves found no entry in the device's wait table, ever: those are not told.
+    #[serde(default)]
     pub waits_untold: u64,
     /// What kernels print.
     pub output: OutputState,
@@ -141,6 +143,7 @@ pub struct Wait {
     /// What it waits for, in one word: a name of [`WaitsFor`](hostcall_server::WaitsFor).
     pub waits_for: String,
     /// What is polled, of flags and barriers.
+    #[serde(default)]
     pub polled: Option<Polled>,
     /// All of it in one sentence.
     pub text: String,
