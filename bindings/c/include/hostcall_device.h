@@ -1932,6 +1932,227 @@ HOSTCALL_FUNCTION void hostcall_signal_word(uint64_t address, uint64_t word) {
 }
 
 /*
+ * Waits that the host sees. A loop that polls what another device, rank or kernel sets hangs in silence when that does not come. A
+ * kernel says in one line what it waits for:
+ *
+ *     HOSTCALL_WAIT(context, "signal", peer, round, flags[peer] >= round);
+ *
+ * polls until the condition holds. `name` is a literal, of which reports have the first 16 bytes; `peer` is the rank that is waited
+ * for, as its launcher numbers it, or HOSTCALL_NO_PEER; `sequence` counts what that rank does, so that who waits for a later one has
+ * had this one. Where the loop is the kernel's own:
+ *
+ *     struct hostcall_wait wait = HOSTCALL_WAIT_BEGIN;
+ *     while (flags[peer] < round)
+ *         hostcall_wait_goes_on(&wait, context, "signal", &flags[peer], peer, round);
+ *     hostcall_wait_end(&wait, context);
+ *
+ * A wait of less than 1024 polls counts them. A longer one is told in memory of the host, which `hostcall waits`, SIGQUIT of
+ * `hostcall run` and Device::waiting in Rust read without a driver, also while all hangs. With a context of 0, a post queue's, and a
+ * host that is older than version 1.2, a wait polls and says nothing. OpenCL C has none of it.
+ */
+#define HOSTCALL_NO_PEER UINT32_C(0xffffffff)
+
+#if !defined(__OPENCL_C_VERSION__)
+/* Layouts of waits, made from those of core/abi. Bytes of the context, and of the table that it leads to. */
+#define HOSTCALL_CONTEXT_WAITS_BYTE 72u
+#define HOSTCALL_WAITS_VERSION 1u
+#define HOSTCALL_WAITS_SHIFT 16u
+#define HOSTCALL_WAITS_TABLE_BYTE 0u
+#define HOSTCALL_WAITS_ENTRIES_BYTE 8u
+#define HOSTCALL_WAITS_UNTOLD_BYTE 16u
+#define HOSTCALL_WAITS_HERE_BYTE 24u
+#define HOSTCALL_WAITS_HOLDERS_BYTE 64u
+#define HOSTCALL_WAITS_HEADER_BYTES 64u
+#define HOSTCALL_WAITS_UNTOLD_WORD 0u
+#define HOSTCALL_WAITS_USED_WORD 1u
+#define HOSTCALL_WAIT_ENTRY_BYTES 64u
+#define HOSTCALL_WAIT_PLACE_WORD 1u
+#define HOSTCALL_WAIT_SINCE_WORD 2u
+#define HOSTCALL_WAIT_SEEN_WORD 3u
+#define HOSTCALL_WAIT_ADDRESS_WORD 4u
+#define HOSTCALL_WAIT_SEQUENCE_WORD 5u
+#define HOSTCALL_WAIT_NAME_WORD 6u
+#define HOSTCALL_WAIT_TRIES 16u
+#define HOSTCALL_WAIT_LAP_BITS 19u
+#define HOSTCALL_WAIT_AFTER_LOG2 10u
+#define HOSTCALL_WAIT_EVERY_LOG2 16u
+
+/* Of a wait. */
+#define HOSTCALL_WAIT_FLAG_ 1u
+/* Polls between two pauses. */
+#define HOSTCALL_WAIT_POLLS_A_PAUSE_ 256u
+
+/* A wait, and what the host was told of it. */
+struct hostcall_wait {
+    uint64_t told; /* The entry, plus one, below, and which use of it above; 0 for none. */
+    uint32_t polls;
+};
+
+#ifdef __cplusplus
+#define HOSTCALL_WAIT_BEGIN {}
+#else
+#define HOSTCALL_WAIT_BEGIN {0, 0}
+#endif
+
+/* The wait table that a context leads to, or 0. */
+HOSTCALL_FUNCTION uint64_t hostcall_waits_of_(uint64_t context) {
+    const uint64_t version = context == 0 ? 0 : hostcall_fixed64_(context);
+    if ((uint32_t)version != HOSTCALL_CONTEXT_MAGIC || (uint16_t)(version >> 32) != HOSTCALL_CONTEXT_MAJOR)
+        return 0;
+    if ((hostcall_fixed_(context + HOSTCALL_CONTEXT_FLAGS_BYTE) >> HOSTCALL_WAITS_SHIFT & 0xff) != HOSTCALL_WAITS_VERSION)
+        return 0;
+    return hostcall_fixed64_(context + HOSTCALL_CONTEXT_WAITS_BYTE);
+}
+
+/* Eight bytes of a name. */
+HOSTCALL_FUNCTION uint64_t hostcall_wait_name_(const char *name, uint32_t from) {
+    uint64_t word = 0;
+    uint32_t i = 0;
+    while (i < from && name[i] != 0)
+        i++;
+    if (i == from)
+        for (uint32_t at = 0; at < 8 && name[from + at] != 0; at++)
+            word |= (uint64_t)(unsigned char)name[from + at] << 8 * at;
+    return word;
+}
+
+/* The address of a word of an entry. */
+HOSTCALL_FUNCTION uint64_t hostcall_wait_entry_(uint64_t waits, uint32_t entry) {
+    return hostcall_fixed64_(waits + HOSTCALL_WAITS_TABLE_BYTE) + HOSTCALL_WAITS_HEADER_BYTES +
+           HOSTCALL_WAIT_ENTRY_BYTES * (uint64_t)entry;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_wait_holder_(uint64_t waits, uint32_t entry) {
+    return waits + HOSTCALL_WAITS_HOLDERS_BYTE + 8 * (uint64_t)entry;
+}
+
+/* The entry of a wait that was told, plus one, if it has it still, and else 0. */
+HOSTCALL_FUNCTION uint32_t hostcall_wait_held_(uint64_t context, uint64_t waits, uint64_t told) {
+    const uint64_t launch = hostcall_load32_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE);
+    if (waits == 0 || told == 0)
+        return 0;
+    return hostcall_load_(hostcall_wait_holder_(waits, (uint32_t)told - 1)) == (launch | told >> 32 << 32) ? (uint32_t)told : 0;
+}
+
+/* Says that `lanes` lanes of a wave wait, of which this is the first. */
+HOSTCALL_FUNCTION uint64_t hostcall_tell_wait_of_(uint64_t context, uint64_t told, uint32_t lanes, uint64_t name, uint64_t more,
+                                                  uint64_t address, uint32_t peer, uint64_t sequence) {
+    const uint64_t waits = hostcall_waits_of_(context);
+    if (waits == 0)
+        return told;
+    const uint64_t launch = hostcall_load32_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE);
+    uint32_t workgroup, wave, hint;
+    uint64_t now_ns;
+#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
+    struct hostcall_raw_writer none = HOSTCALL_RAW_WRITER;
+    now_ns = hostcall_clock_ns_();
+    workgroup = hostcall_workgroup_(&none);
+    wave = hostcall_wave_(&none);
+    hint = hostcall_place_() * 32 + hostcall_lane_();
+#else
+    /* The host knows its threads, in whatever compiler's code they are. */
+    const uint64_t here = hostcall_load_(waits + HOSTCALL_WAITS_HERE_BYTE);
+    workgroup = 0;
+    now_ns = here != 0 ? ((uint64_t(*)(uint32_t *))(uintptr_t)here)(&workgroup) : hostcall_clock_ns_();
+    wave = 0;
+    hint = workgroup;
+#endif
+    if (told != 0) {
+        const uint32_t held = hostcall_wait_held_(context, waits, told);
+        if (held != 0)
+            hostcall_store_(hostcall_wait_entry_(waits, held - 1) + 8 * HOSTCALL_WAIT_SEEN_WORD, now_ns);
+        return told;
+    }
+    const uint32_t entries = hostcall_fixed_(waits + HOSTCALL_WAITS_ENTRIES_BYTE);
+    for (uint32_t i = 0; i < HOSTCALL_WAIT_TRIES && i < entries; i++) {
+        const uint32_t entry = (hint + i) & (entries - 1);
+        const uint64_t holder = hostcall_wait_holder_(waits, entry), known = hostcall_load_(holder);
+        const uint32_t lap = ((uint32_t)(known >> 32) + 1) & ((UINT32_C(1) << HOSTCALL_WAIT_LAP_BITS) - 1);
+        if ((uint32_t)known != 0 || hostcall_cas_(holder, known, launch | (uint64_t)lap << 32) != known)
+            continue;
+        const uint64_t at = hostcall_wait_entry_(waits, entry);
+        hostcall_acquire_();
+        /* Of a wave that was killed there is one. */
+        hostcall_store_(at, 0);
+        hostcall_release_();
+        hostcall_store_(at + 8 * HOSTCALL_WAIT_PLACE_WORD, launch | (uint64_t)workgroup << 32);
+        hostcall_store_(at + 8 * HOSTCALL_WAIT_SINCE_WORD, now_ns);
+        hostcall_store_(at + 8 * HOSTCALL_WAIT_SEEN_WORD, now_ns);
+        hostcall_store_(at + 8 * HOSTCALL_WAIT_ADDRESS_WORD, address);
+        hostcall_store_(at + 8 * HOSTCALL_WAIT_SEQUENCE_WORD, sequence);
+        hostcall_store_(at + 8 * HOSTCALL_WAIT_NAME_WORD, name);
+        hostcall_store_(at + 8 * (HOSTCALL_WAIT_NAME_WORD + 1), more);
+        hostcall_store_(hostcall_fixed64_(waits + HOSTCALL_WAITS_TABLE_BYTE) + 8 * HOSTCALL_WAITS_USED_WORD, 1);
+        hostcall_release_();
+        hostcall_store_(at, peer | (uint64_t)(lanes & 0x7f) << 32 | (uint64_t)(wave & 0x3ff) << 39 |
+                                (uint64_t)HOSTCALL_WAIT_FLAG_ << 49 | (uint64_t)(lap & 0x3ff) << 53 | UINT64_C(1) << 63);
+        return (uint64_t)lap << 32 | (entry + 1);
+    }
+    hostcall_store_(hostcall_fixed64_(waits + HOSTCALL_WAITS_TABLE_BYTE) + 8 * HOSTCALL_WAITS_UNTOLD_WORD,
+                    hostcall_add_(waits + HOSTCALL_WAITS_UNTOLD_BYTE, 1) + 1);
+    return 0;
+}
+
+/* Says of the lanes that come here for the same that they wait: the first of them has the entry. */
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_tell_wait_(uint64_t context, uint64_t told, uint64_t name, uint64_t more, uint64_t address,
+                                                    uint32_t peer, uint64_t sequence) {
+    for (uint64_t left = hostcall_lanes_(); left != 0;) {
+        const uint64_t lanes = hostcall_next_(left, address ^ sequence << 24, name ^ more, peer);
+        if ((lanes >> hostcall_lane_() & 1) && hostcall_rank_(lanes) == 0)
+            told = hostcall_tell_wait_of_(context, told, hostcall_ones_(lanes), name, more, address, peer, sequence);
+        left &= ~lanes;
+    }
+    return told;
+}
+
+HOSTCALL_LONG_FUNCTION void hostcall_end_wait_(uint64_t context, uint64_t told) {
+    const uint64_t waits = hostcall_waits_of_(context);
+    const uint32_t held = hostcall_wait_held_(context, waits, told);
+    if (held != 0) {
+        hostcall_store_(hostcall_wait_entry_(waits, held - 1), 0);
+        hostcall_release_();
+        hostcall_store_(hostcall_wait_holder_(waits, held - 1), told >> 32 << 32);
+    }
+}
+
+/* Whether a wait is told after so many polls: 1024, twice as many each time, and each 65536. */
+HOSTCALL_FUNCTION int hostcall_wait_is_due_(uint32_t polls) {
+    return (polls & ((UINT32_C(1) << HOSTCALL_WAIT_AFTER_LOG2) - 1)) == 0 &&
+           ((polls & (polls - 1)) == 0 || (polls & ((UINT32_C(1) << HOSTCALL_WAIT_EVERY_LOG2) - 1)) == 0);
+}
+
+/* Counts a poll of a wait, and tells of the wait now and then. */
+HOSTCALL_FUNCTION void hostcall_wait_goes_on(struct hostcall_wait *wait, uint64_t context, const char *name, const void *polled,
+                                             uint32_t peer, uint64_t sequence) {
+    wait->polls++;
+    if (hostcall_wait_is_due_(wait->polls))
+        wait->told = hostcall_tell_wait_(context, wait->told, hostcall_wait_name_(name, 0), hostcall_wait_name_(name, 8),
+                                         (uint64_t)(uintptr_t)polled, peer, sequence);
+    if (wait->polls % HOSTCALL_WAIT_POLLS_A_PAUSE_ == 0)
+        hostcall_pause_();
+}
+
+/* Ends a wait. */
+HOSTCALL_FUNCTION void hostcall_wait_end(struct hostcall_wait *wait, uint64_t context) {
+    if (wait->told != 0)
+        hostcall_end_wait_(context, wait->told);
+    wait->told = wait->polls = 0;
+}
+
+/* Polls until the condition holds, and says what the lane waits for once that takes a while. It is a statement. */
+#define HOSTCALL_WAIT(context, name, peer, sequence, condition) HOSTCALL_WAIT_AT(context, name, 0, peer, sequence, condition)
+
+/* The same with the address of what is polled. */
+#define HOSTCALL_WAIT_AT(context, name, polled, peer, sequence, condition)                                \
+    do {                                                                                                  \
+        struct hostcall_wait hostcall_wait_ = HOSTCALL_WAIT_BEGIN;                                        \
+        while (!(condition))                                                                              \
+            hostcall_wait_goes_on(&hostcall_wait_, (context), name, (const void *)(polled), (peer), (sequence)); \
+        hostcall_wait_end(&hostcall_wait_, (context));                                                    \
+    } while (0)
+#endif
+
+/*
  * Waits until the word at `address`, a multiple of 8, is `least` or more: what was written before it was stored is there then.
  * Returns 0 if nobody serves `context` any more, or it is a post queue's that is cancelled, before that.
  */

@@ -10,7 +10,7 @@ use crate::released::DropsFree;
 use crate::service::{Described, Registered, Served};
 use crate::trace::RawTracer;
 use crate::{interpreter, watch, xla};
-use hostcall::server::{Handler, LaunchId, RegisterError, Waiting};
+use hostcall::server::{Handler, LaunchId, RegisterError, Waiting, WaitsFor};
 use hostcall::services::{Builtins, Sink, Stream};
 use hostcall::{CallError, Context, Device, Fence};
 use hostcall_locks::Mutex;
@@ -77,8 +77,9 @@ pub fn refuse_wait(interpreter: ThreadId) -> PyResult<()> {
 type Numbers = Vec<(&'static str, u64)>;
 /// Exceptions, how many lanes got no result for such, failed checks, and what was lost.
 type Taken = (Vec<Py<PyAny>>, u64, Vec<Check>, Vec<Lost>);
-/// A call that waits: service, kernel, block, wave, lanes, seconds, and all of it as a sentence.
-type Waits = (String, String, Option<(u32, u32, u32)>, Option<u32>, u32, f64, String);
+/// What waits: service, kernel, block, wave, lanes, seconds, all of it as a sentence, and what is polled: address, peer and number.
+type Waits =
+    (String, String, Option<(u32, u32, u32)>, Option<u32>, u32, f64, String, Option<(u64, Option<u32>, u64)>);
 /// Calls and posts that reached no function, or got no answer: why (`timed out`, `busy`, `no service`, `types`), the number, the
 /// method's name where it has one, how many calls and posts.
 pub type Lost = (&'static str, u16, String, u64, u64);
@@ -253,13 +254,19 @@ impl RawDevice {
         ])
     }
 
-    /// Returns what waits for the host: service, kernel, block and wave, lanes, seconds, and all of it as a sentence.
+    /// Returns what waits: service, kernel, block and wave, lanes, seconds, all of it as a sentence, and what is polled.
     fn waiting(&self, py: Python<'_>) -> PyResult<Vec<Waits>> {
         let device = self.device()?;
         let waiting = py.detach(|| device.waiting());
         let tuple = |waiting: Waiting| {
             let text = waiting.to_string();
-            let Waiting { service, kernel, place, lanes, waited, .. } = waiting;
+            let Waiting { service, kernel, place, lanes, waited, waits_for, .. } = waiting;
+            let polled = match waits_for {
+                WaitsFor::Flag(polled) | WaitsFor::Barrier(polled) => {
+                    Some((polled.address, polled.peer, polled.sequence))
+                }
+                _ => None,
+            };
             let (block, wave) = place.map(|place| (place.workgroup, place.wave)).unzip();
             (
                 service,
@@ -269,6 +276,7 @@ impl RawDevice {
                 lanes,
                 waited.as_secs_f64(),
                 text,
+                polled,
             )
         };
         Ok(waiting.into_iter().map(tuple).collect())

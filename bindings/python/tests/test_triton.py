@@ -127,6 +127,22 @@ def test_a_kernel_is_loaded_once_for_a_device() -> None:
         ht.compile(kernels.checks_all, {"x": "*fp32", "context": "i64"})
 
 
+def test_programs_say_what_they_wait_for() -> None:
+    with hostcall.Device("gfx942", timeout=60) as device:
+        seen: list[hostcall.Wait] = []
+
+        @device.service(number=700)
+        def is_set(n: hostcall.i32) -> hostcall.i64:
+            seen.extend(wait for wait in device.waiting() if wait.polled is not None)
+            return int(len(seen) > 0)
+
+        context, x = device.context("waits"), device.buffer(600, "f4")
+        compiled(kernels.waits, BLOCK=256).launch(device, 1, x, context, np.int32(7)).wait(timeout=60)
+        polled = seen[0].polled
+        assert polled is not None and (polled.peer, polled.sequence, seen[0].service) == (3, 7, "a signal that is")
+        assert polled.address != 0 and all(wait.polled is None for wait in device.waiting())
+
+
 def test_lines_go_to_the_devices_output() -> None:
     lines: list[str] = []
     with hostcall.Device("gfx942", timeout=60, output=lines.append) as device:

@@ -88,3 +88,11 @@ def no_type(x, context, n, BLOCK: tl.constexpr):
 @triton.jit
 def printed_too_many(x, context, n, BLOCK: tl.constexpr):
     ht.print(context, "{}{}{}{}", n, n, n, n)
+
+
+@triton.jit
+def waits(x, context, n, BLOCK: tl.constexpr):
+    token = ht.no_wait()
+    while ht.call(context, 700, n) == 0:
+        token = ht.waits(context, token, "a signal that is long", 3, n, x)
+    ht.waited(context, token)

@@ -5,6 +5,7 @@ use crate::context::{ContextParams, PointsParams};
 use crate::launch::{ChannelParams, LaunchId, LaunchParams};
 use crate::layout::{HomeSlotWords, Layout, Places, RingEntries, Sizes, SlotPlaces};
 use crate::raw::{ForeignRawParams, RawLayout, RawParams};
+use crate::waits::WaitParams;
 
 const _: () = assert!(cfg!(target_endian = "little"), "numbers lie in memory as devices read them");
 
@@ -61,14 +62,15 @@ structs! {
     RawLayout { pages_log2 page_bytes_log2 }
     RawParams { states ring shared data free layout }
     ForeignRawParams { shared data ring dropped stop_at sequence layout launch slot waits reserved }
-    ChannelParams { abi_version epoch region homes extra_states extras areas sizes reserved }
+    ChannelParams { abi_version epoch region homes extra_states extras areas waits sizes reserved }
     LaunchParams {
         channel stop_at sequence launch home_slots last_post workgroups workgroup_memory_bytes workgroup_size reserved wave_records
         list
     }
     ContextParams {
-        magic major minor region homes home_slots lanes launch flags channel wake points reserved
+        magic major minor region homes home_slots lanes launch flags channel wake points waits reserved
     }
+    WaitParams { table entries zero untold here reserved }
     PointsParams { raw states places switch sampled here reserved }
 }
 

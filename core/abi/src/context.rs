@@ -18,13 +18,17 @@ pub const MAJOR: u16 = 1;
 /// Goes up when something is added that older code need not know.
 ///
 /// - 1: [`ContextParams::flags`], and the block has 128 bytes, where it had 64.
-pub const MINOR: u16 = 1;
+/// - 2: [`ContextParams::waits`].
+pub const MINOR: u16 = 2;
 
 /// Bit of [`ContextParams::flags`]: posts may be messages of up to 16 words ([`crate::word::MessageHead`]).
 pub const MESSAGES: u32 = 1;
 
 /// Bits of [`ContextParams::flags`] with [`POINTS_VERSION`] where trace points write, else 0.
 pub const POINTS_SHIFT: u32 = 8;
+
+/// Bits of [`ContextParams::flags`] with [`WAITS_VERSION`](crate::waits::WAITS_VERSION) where waits are told, else 0.
+pub const WAITS_SHIFT: u32 = 16;
 
 /// A context as kernels find it. Addresses are the device's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +51,8 @@ pub struct ContextParams {
     /// The launch whose calls the kernels' are: the context's, which the host changes when it is renewed; in the block of a stream of
     /// hostcall's the one that runs, which the device changes before it.
     pub launch: LaunchId,
-    /// [`MESSAGES`], and [`POINTS_VERSION`] from bit [`POINTS_SHIFT`] on. They never change; hosts of minor version 0 wrote 0.
+    /// [`MESSAGES`], [`POINTS_VERSION`] from bit [`POINTS_SHIFT`] on, and [`WAITS_VERSION`](crate::waits::WAITS_VERSION) from bit
+    /// [`WAITS_SHIFT`] on, eight bits each. They never change; hosts of minor version 0 wrote 0.
     pub flags: u32,
     /// The channel's [`crate::launch::ChannelParams`]; 0 where Rust's kernels have nothing to look for.
     pub channel: u64,
@@ -55,8 +60,10 @@ pub struct ContextParams {
     pub wake: [u64; 2],
     /// The device's [`PointsParams`]; 0 where it has none.
     pub points: u64,
+    /// The device's [`WaitParams`](crate::waits::WaitParams), if waits are told.
+    pub waits: u64,
     /// Zeros.
-    pub reserved: [u64; 7],
+    pub reserved: [u64; 6],
 }
 
 /// Bytes of a [`ContextParams`].

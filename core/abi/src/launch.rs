@@ -216,10 +216,12 @@ pub struct ChannelParams {
     pub extras: u64,
     /// Bitmap of the large areas that are taken, in `u64`s, in memory of the device.
     pub areas: u64,
+    /// The device's [`WaitParams`](crate::waits::WaitParams); 0 where waits are not told.
+    pub waits: u64,
     /// The channel's sizes.
     pub sizes: Sizes,
     /// Zeros.
-    pub reserved: [u64; 2],
+    pub reserved: u64,
 }
 
 /// Where the channel's [`PointSwitch`](crate::trace::PointSwitch) lies, in bytes from its [`ChannelParams`]. It is no part of

@@ -44,13 +44,14 @@ pub mod schema;
 pub mod service;
 pub mod status;
 pub mod trace;
+pub mod waits;
 pub mod wire;
 pub mod word;
 
 pub use status::{CallError, Status};
 
 /// Version of everything in this crate. Host and device refuse to work together when it differs.
-pub const ABI_VERSION: u32 = 24;
+pub const ABI_VERSION: u32 = 25;
 
 /// Most lanes a wave can have (AMD's wave64).
 pub const MAX_LANES: usize = 64;

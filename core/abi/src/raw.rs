@@ -264,15 +264,6 @@ pub struct RawStateWords {
 /// Bytes of a [`RawStateWords`].
 pub const RAW_STATE_BYTES: usize = 64;
 
-impl RawStateWords {
-    /// Whose wave has begun to write and has no page, by the words of a state: it waits for one, if it
-    /// waits where none is free.
-    pub const fn without_page(words: &[u64; RAW_STATE_BYTES / 8]) -> Option<LaunchId> {
-        let (launch, page, linked) = (words[0] as u32, words[0] >> 32, words[3] as u32);
-        if page == 0 && linked != 0 { Some(LaunchId::from_bits(launch)) } else { None }
-    }
-}
-
 /// Word of [`RawStateWords::place`].
 pub const RAW_STATE_PLACE_WORD: usize = 4;
 
@@ -336,12 +327,6 @@ pub const RAW_RING_BYTES: usize = 64;
 const _: () = assert!(size_of::<RawRingWords>() == RAW_RING_BYTES);
 
 impl RawRingWords {
-    /// Whether waves find no page, of so many that the host has given out, ever.
-    pub const fn has_no_page(&self, given: u64) -> bool {
-        let known = KnownPages::of_word(self.known);
-        known.free <= 0 && known.new_pages(given) == 0
-    }
-
     /// Pages that waves gave themselves the right to and never took because they were killed in between, ever. No wave runs.
     pub const fn lost(&self) -> u64 {
         let known = KnownPages::of_word(self.known);

@@ -3,7 +3,7 @@
 //!
 //! [`device`] is what a lane does, [`host`] what the server does; each hop of a call has its function in one
 //! of them. The words' formats and places are [`hostcall_abi`]'s. [`llvm`] and [`rocm`] are the protocols of
-//! others, apart from the rest, and [`raw`] is bytes that kernels stream to the host. The host believes no
+//! others, apart from the rest, [`raw`] is bytes that kernels stream to the host, and [`waits`] says what waves wait for. The host believes no
 //! word of a device's before it has copied and checked it. Loom and property tests check the orderings, which
 //! ARCHITECTURE.md lists ("Every ordering").
 //!
@@ -31,7 +31,7 @@
 //!   laps of all words in memory of its own.
 //!
 //! RAW-STATE, RAW-PAGE and RAW-COPY stand in [`raw`], PORTS and PORT-OWNER in [`llvm`], PACKETS and
-//! PACKET-OWNER in [`rocm`].
+//! PACKET-OWNER in [`rocm`], WAIT-ENTRY in [`waits`].
 //!
 //! # Example
 //! A call, seen from both ends. Kernels make calls through `hostcall_device`, and `hostcall_server` answers
@@ -112,6 +112,7 @@ pub mod raw;
 mod region;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod rocm;
+pub mod waits;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -4,6 +4,7 @@
 
 extern crate alloc;
 
+pub mod all_to_all;
 pub mod heat_map;
 pub mod histogram;
 pub mod join;

@@ -121,9 +121,9 @@ pub mod server {
     pub use hostcall_abi::launch::LaunchId;
     pub use hostcall_server::{
         CancelReason, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts, DeferredService, Handler,
-        HandlerPanic, LaunchRecord, Launches, OpenCalls, OpenLaunch, ReadyPosts, RegisterError, Registration,
-        Server, ServerBuilder, ServerError, Statistics, TooManyLaunches, Unserved, Waiting, WaitsFor,
-        WavePlace, static_name,
+        HandlerPanic, LaunchRecord, Launches, NO_SLOT, OpenCalls, OpenLaunch, Polled, ReadyPosts,
+        RegisterError, Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
+        Unserved, Waiting, WaitsFor, WavePlace, static_name,
     };
 }
 

@@ -46,7 +46,7 @@ pub use engine::handling::{Handling, handling};
 pub use engine::panics::HandlerPanic;
 #[doc(hidden)]
 pub use engine::report::line as report_line;
-pub use engine::watchdog::{Waiting, WaitsFor, WavePlace};
+pub use engine::watchdog::{NO_SLOT, Polled, Waiting, WaitsFor, WavePlace};
 pub use own::{
     ByHand, CancelReason, Completion, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts,
     DeferredService, Durations, Handler, LaunchRecord, Launches, MethodStatistics, OpenCalls, OpenLaunch,

@@ -109,6 +109,7 @@ pub mod system;
 mod target;
 pub mod time;
 pub mod trace;
+pub mod waits;
 pub mod wave;
 pub mod workgroup;
 

@@ -5,6 +5,7 @@ use crate::kernel::{KernelArg, Plain};
 use crate::lane::Lane;
 use crate::packet;
 use crate::target::{self, Here, Mask};
+use crate::waits::HostWait;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use hostcall_abi::raw::{RawParams, RawWriter};
@@ -363,7 +364,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         let mut is_open = unsafe { writer.open(opening, looks) };
         let mut is_over = false;
         if !is_open && P::WAITS && !writer.is_closed(looks) && !here.unwinding() {
-            let mut polls = 0u32;
+            let (mut polls, mut wait) = (0u32, HostWait::for_page(here, self.params.ring, group.count));
             // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
             here.wait_with_pauses(|| {
                 let looks = is_due();
@@ -371,8 +372,10 @@ impl<T, P: Policy> RawStream<'_, T, P> {
                 is_open = unsafe { writer.open(opening, looks) };
                 polls = polls.wrapping_add(1);
                 is_over = polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(here);
+                wait.poll(here);
                 is_open || is_over || writer.is_closed(looks)
             });
+            wait.end(here);
         }
         // SAFETY: as above.
         unsafe {

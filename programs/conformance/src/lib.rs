@@ -39,6 +39,7 @@ pub mod statuses;
 pub mod streams;
 pub mod stress;
 pub mod system;
+pub mod waits;
 pub mod waves;
 pub mod workgroups;
 

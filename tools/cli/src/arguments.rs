@@ -102,6 +102,14 @@ pub enum Command {
     /// Shows the same and more as a page for browsers, and has metrics for Prometheus and OpenTelemetry. Prints the page's
     /// address with the token that it needs, which is HOSTCALL_TOKEN of the environment or a random one
     Serve(crate::serve::Options),
+    /// Says what waves of running processes wait for, also while these hang, and because of whom
+    Waits {
+        /// Prints one JSON object
+        #[arg(long)]
+        json: bool,
+        /// Processes, whose jobs are looked at; without one, all of the user's
+        pids: Vec<u32>,
+    },
     /// Lists the devices, and why those that are not there are not
     Devices {
         /// Opens each device and says also what to build for it, and how much of it there is

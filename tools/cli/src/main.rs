@@ -18,6 +18,7 @@ mod serve;
 mod top;
 mod trace;
 mod wait;
+mod waits;
 
 use crate::output::Stdout;
 use arguments::{Arguments, Command};
@@ -64,6 +65,7 @@ fn main() {
             Command::Trace(command) => trace::run(command),
             Command::Serve(options) => serve::run(options),
             Command::Top { pids, every } => top::run_processes(pids, every),
+            Command::Waits { json, pids } => waits::run(&pids, json),
             Command::Devices { verbose } => devices(verbose),
             Command::Bench { device, image, device_printf: true, .. } => bench::device_printf(device, image),
             Command::Bench { device, image, json, only, .. } => bench::run(device, image, json, only),

@@ -2,7 +2,7 @@
 //! kernels and for programs that write them.
 
 use crate::{Outcome, complain};
-use hostcall::server::Waiting;
+use hostcall::server::{Waiting, WaitsFor};
 use hostcall::{Device, LaunchFailure, device};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -90,6 +90,10 @@ pub fn stopped(how: &'static str, device: &Device) {
 
 fn of_waiting(waiting: &Waiting) -> Value {
     let place = waiting.place.as_ref();
+    let polled = match waiting.waits_for {
+        WaitsFor::Flag(polled) | WaitsFor::Barrier(polled) => Some(polled),
+        _ => None,
+    };
     json!({
         "service": waiting.service,
         "kernel": &*waiting.kernel,
@@ -97,6 +101,9 @@ fn of_waiting(waiting: &Waiting) -> Value {
         "wave": place.map(|place| place.wave),
         "lanes": waiting.lanes,
         "seconds": waiting.waited.as_secs_f64(),
+        "polled": polled.map(|polled| {
+            json!({ "address": polled.address, "peer": polled.peer, "sequence": polled.sequence })
+        }),
         "text": waiting.to_string(),
     })
 }

@@ -196,9 +196,11 @@ fn report_of(device: &Device, started: &Started, most: usize) -> String {
             .product();
         return without_calls(lanes, started.can_cancel, started.resident_lanes);
     }
-    let pages = stalls.iter().filter(|stall| stall.waits_for == WaitsFor::Page).count();
+    let count = |of: fn(&WaitsFor) -> bool| stalls.iter().filter(|stall| of(&stall.waits_for)).count();
+    let pages = count(|of| *of == WaitsFor::Page);
+    let others = count(|of| matches!(of, WaitsFor::Flag(_) | WaitsFor::Barrier(_) | WaitsFor::Slot));
     let mut report = output.map_or_else(String::new, |output| output + "; ");
-    report += &waits(stalls.len() - pages, pages);
+    report += &waits(stalls.len() - pages - others, pages, others);
     for stall in stalls.iter().take(most) {
         report += &format!("\n  {stall}");
     }
@@ -208,8 +210,8 @@ fn report_of(device: &Device, started: &Started, most: usize) -> String {
     report
 }
 
-/// Says how many calls wait, and how many waves wait for a page of a raw channel.
-fn waits(calls: usize, pages: usize) -> String {
+/// Says how many calls wait, how many waves wait for a page of a raw channel, and how many for something else.
+fn waits(calls: usize, pages: usize, others: usize) -> String {
     let calls = match calls {
         0 => None,
         1 => Some("1 call waits for the host".to_owned()),
@@ -220,7 +222,12 @@ fn waits(calls: usize, pages: usize) -> String {
         1 => Some("1 wave waits for a page of a raw channel".to_owned()),
         pages => Some(format!("{pages} waves wait for pages of raw channels")),
     };
-    calls.into_iter().chain(pages).collect::<Vec<_>>().join(", ")
+    let others = match others {
+        0 => None,
+        1 => Some("1 wave waits for another".to_owned()),
+        others => Some(format!("{others} waves wait for others")),
+    };
+    calls.into_iter().chain(pages).chain(others).collect::<Vec<_>>().join(", ")
 }
 
 /// Says of a program of so many lanes that none waits for a call, as far as that is known.
@@ -242,9 +249,10 @@ mod tests {
 
     #[test]
     fn waves_that_wait_for_pages_are_no_calls() {
-        assert_eq!(waits(1, 0), "1 call waits for the host");
-        assert_eq!(waits(0, 1), "1 wave waits for a page of a raw channel");
-        assert_eq!(waits(2, 3), "2 calls wait for the host, 3 waves wait for pages of raw channels");
+        assert_eq!(waits(1, 0, 0), "1 call waits for the host");
+        assert_eq!(waits(0, 1, 1), "1 wave waits for a page of a raw channel, 1 wave waits for another");
+        assert_eq!(waits(2, 3, 0), "2 calls wait for the host, 3 waves wait for pages of raw channels");
+        assert_eq!(waits(0, 0, 2), "2 waves wait for others");
     }
 
     #[test]

@@ -40,12 +40,42 @@ def check_number(context, mask, condition, number, _semantic=None):
     return linked(args, (I64, I32, I32, I32), "hostcall_check_number", I32, _semantic)
 
 
-PLAIN, CHECK, POST, CALL = (tl.constexpr(i) for i in range(4))
+@core.extern
+def first(mask, _semantic=None):
+    return linked([mask], (I32,), "hostcall_first", I32, _semantic)
+
+
+@core.extern
+def wait_poll(context, mask, token, name, more, address, peer, sequence, _semantic=None):
+    args = [context, mask, token, name, more, address, peer, sequence]
+    return linked(args, (I64, I32, I64, I64, I64, I64, I32, I64), "hostcall_wait_poll", I64, _semantic)
+
+
+@core.extern
+def wait_over(context, mask, token, _semantic=None):
+    return linked([context, mask, token], (I64, I32, I64), "hostcall_wait_over", I64, _semantic)
+
+
+PLAIN, CHECK, POST, CALL, SPIN, WAIT = (tl.constexpr(i) for i in range(6))
+
+
+@triton.jit
+def spin(context, n, WHAT: tl.constexpr):
+    """Waits for a flag, and says so."""
+    flag, zero = context.to(tl.pointer_type(tl.int64)), context * 0
+    once, token = first((zero + 1).to(tl.int32)), zero
+    while tl.load(flag, volatile=True) < n:
+        if WHAT == WAIT:
+            token = wait_poll(context, once, token, zero + 0x6C616E676973, zero, context, once * 3, zero + n)
+    if WHAT == WAIT:
+        wait_over(context, once, token)
 
 
 @triton.jit
 def scale(x, context, n, WHAT: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if WHAT == SPIN or WHAT == WAIT:
+        spin(context, n, WHAT)
     value = tl.load(x + i, mask=i < n)
     lanes, zero = (i < n).to(tl.int32), (i * 0).to(tl.int64)
     if WHAT == CHECK:
@@ -63,6 +93,8 @@ def matmul(a, b, c, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: tl.const
     column = tl.program_id(1) * N + tl.arange(0, N)
     k = tl.arange(0, K)
     zero = (row * 0).to(tl.int64)
+    if WHAT == SPIN or WHAT == WAIT:
+        spin(context, n, WHAT)
     sums = tl.zeros((M, N), tl.float32)
     for at in range(0, n, K):
         x = tl.load(a + row[:, None] * n + (at + k)[None, :])
@@ -84,6 +116,8 @@ def attention(q, k, v, out, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: 
     row, d = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, D)
     zero = (row * 0).to(tl.int64)
     query = tl.load(q + row[:, None] * D + d[None, :])
+    if WHAT == SPIN or WHAT == WAIT:
+        spin(context, n, WHAT)
     most = tl.full((M,), float("-inf"), tl.float32)
     total = tl.zeros((M,), tl.float32)
     sums = tl.zeros((M, D), tl.float32)
@@ -128,7 +162,7 @@ KERNELS = [
 ]
 # Registers more than the kernel's own that each may take where the kernel has many, and those of one that has few.
 MOST, MOST_OF_SMALL = {CHECK: 3, POST: 12, CALL: 40}, 48
-NAMES = {PLAIN: "plain", CHECK: "check", POST: "post", CALL: "call"}
+NAMES = {PLAIN: "plain", CHECK: "check", POST: "post", CALL: "call", SPIN: "spin", WAIT: "wait"}
 
 for kernel, types, constants, options in KERNELS:
     row = {what: registers(kernel, types, {**constants, "WHAT": what.value}, **options) for what in NAMES}
@@ -140,3 +174,8 @@ for kernel, types, constants, options in KERNELS:
         allowed = max(plain + most, MOST_OF_SMALL)
         if used > allowed or spilled:
             sys.exit(f"{kernel.__name__} {sizes} with a {NAMES[what]}: {used} registers, {spilled} bytes spilled (most: {allowed}, 0)")
+    # A mark takes no more than the wait itself, of registers as a multiprocessor gives them: eight at a time.
+    (spins, _), (waits, spilled) = row[SPIN], row[WAIT]
+    allowed = max(-(-spins // 8) * 8, MOST_OF_SMALL)
+    if waits > allowed or spilled:
+        sys.exit(f"{kernel.__name__} {sizes} that says what it waits for: {waits} registers, {spilled} bytes spilled (most: {allowed}, 0)")

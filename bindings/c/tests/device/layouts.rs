@@ -13,6 +13,7 @@ use hostcall_abi::raw::{
     RawRingWords, header,
 };
 use hostcall_abi::service;
+use hostcall_abi::waits::{self, WaitParams};
 use hostcall_abi::word::{LAP, MAX_PAIRS, check_of};
 use std::mem::offset_of;
 use std::process::Command;
@@ -130,6 +131,38 @@ fn constants_of_points() -> String {
         .fold(String::new(), |all, (name, value)| all + &format!("#define HOSTCALL_{name} {value}\n"))
 }
 
+/// Makes the constants of waits.
+fn constants_of_waits() -> String {
+    let number = |value: usize| format!("{value}u");
+    let constants = [
+        ("CONTEXT_WAITS_BYTE", number(offset_of!(ContextParams, waits))),
+        ("WAITS_VERSION", number(waits::WAITS_VERSION as usize)),
+        ("WAITS_SHIFT", number(context::WAITS_SHIFT as usize)),
+        ("WAITS_TABLE_BYTE", number(offset_of!(WaitParams, table))),
+        ("WAITS_ENTRIES_BYTE", number(offset_of!(WaitParams, entries))),
+        ("WAITS_UNTOLD_BYTE", number(offset_of!(WaitParams, untold))),
+        ("WAITS_HERE_BYTE", number(offset_of!(WaitParams, here))),
+        ("WAITS_HOLDERS_BYTE", number(waits::WAIT_PARAMS_BYTES)),
+        ("WAITS_HEADER_BYTES", number(8 * waits::HEADER_WORDS)),
+        ("WAITS_UNTOLD_WORD", number(waits::UNTOLD_WORD)),
+        ("WAITS_USED_WORD", number(waits::USED_WORD)),
+        ("WAIT_ENTRY_BYTES", number(8 * waits::ENTRY_WORDS)),
+        ("WAIT_PLACE_WORD", number(waits::at::PLACE)),
+        ("WAIT_SINCE_WORD", number(waits::at::SINCE_NS)),
+        ("WAIT_SEEN_WORD", number(waits::at::SEEN_NS)),
+        ("WAIT_ADDRESS_WORD", number(waits::at::ADDRESS)),
+        ("WAIT_SEQUENCE_WORD", number(waits::at::SEQUENCE)),
+        ("WAIT_NAME_WORD", number(waits::at::NAME)),
+        ("WAIT_TRIES", number(waits::TRIES as usize)),
+        ("WAIT_LAP_BITS", number(waits::LAP_BITS as usize)),
+        ("WAIT_AFTER_LOG2", number(waits::TELL_AFTER_LOG2 as usize)),
+        ("WAIT_EVERY_LOG2", number(waits::TELL_EVERY_LOG2 as usize)),
+    ];
+    constants
+        .into_iter()
+        .fold(String::new(), |all, (name, value)| all + &format!("#define HOSTCALL_{name} {value}\n"))
+}
+
 #[test]
 fn header_and_sources_do_not_differ() {
     let file = source("include/hostcall_device.h");
@@ -137,6 +170,7 @@ fn header_and_sources_do_not_differ() {
     let parts = [
         ("count from `shared`. */\n", constants(), "\n/* A lane looks"),
         ("slot's words or the context. */\n", constants_of_calls(), "\n/* Of a scope. */"),
+        ("table that it leads to. */\n", constants_of_waits(), "\n/* Of a wait. */"),
         ("points that it leads to. */\n", constants_of_points(), "\n/* Of a place. */"),
     ];
     let made = parts.into_iter().fold(header.clone(), |header, (from, constants, to)| {

@@ -14,6 +14,7 @@ mod points;
 mod post_queue;
 mod services;
 mod threads;
+mod waits;
 mod waves;
 
 use common::{run, source};

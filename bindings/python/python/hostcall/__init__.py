@@ -26,7 +26,7 @@ from ._device import Caller, Context, Device, DeviceInfo, Fence, Statistics, cal
 from ._errors import KernelPanic, LostCalls, Refuse
 from ._kernels import Code, Launch
 from ._posts import Post, PostQueue, PostQueueStatistics, Posts
-from ._run import ProgramPanic, Report, Wait, run
+from ._run import Polled, ProgramPanic, Report, Wait, run
 from ._service import header, method, service
 from ._trace import Tracer, TraceSummary
 from ._worker import Worker
@@ -50,6 +50,7 @@ __all__ = [
     "LostCalls",
     "Page",
     "Pages",
+    "Polled",
     "Post",
     "PostQueue",
     "PostQueueStatistics",

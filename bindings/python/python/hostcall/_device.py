@@ -27,7 +27,7 @@ from ._kernels import Code
 from ._loop import Loop
 from ._output import Destination, Output
 from ._posts import PostQueue
-from ._run import Wait
+from ._run import Polled, Wait
 from ._service import Fields, Method, Options, description_of, method_of
 from ._trace import Tracer
 from ._types import u64
@@ -528,7 +528,7 @@ class Device(_Closing):
 
     def waiting(self) -> list[Wait]:
         """Returns the calls of kernels that wait for their functions, and what else of the device's waits for the host."""
-        return [Wait(*found) for found in self._raw.waiting()]
+        return [Wait(*found, None if polled is None else Polled(*polled)) for *found, polled in self._raw.waiting()]
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Flushes all contexts and what kernels printed, and raises what there is to raise, as ``Context.flush`` does.

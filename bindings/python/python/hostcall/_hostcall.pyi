@@ -9,7 +9,7 @@ __all__ = ["RawBuffer", "RawChannel", "RawCode", "RawContext", "RawDevice", "Raw
 _Check = tuple[str, str, int, tuple[int, int, int], tuple[int, int, int], int, int]
 _Lost = tuple[str, int, str, int, int]
 _Taken = tuple[list[BaseException], int, list[_Check], list[_Lost]]
-_Waiting = tuple[str, str, tuple[int, int, int] | None, int | None, int, float, str]
+_Waiting = tuple[str, str, tuple[int, int, int] | None, int | None, int, float, str, tuple[int, int | None, int] | None]
 _Method = tuple[int, str, Callable[..., Any], list[str], list[str], str, bool]
 
 def devices() -> list[tuple[str, str, str | None]]: ...

@@ -38,8 +38,18 @@ class ProgramPanic:
 
 
 @dataclass(frozen=True)
+class Polled:
+    """What a wave polls that waits for a flag or at a barrier, as it says."""
+
+    address: int
+    peer: int | None
+    """The rank that is waited for."""
+    sequence: int
+
+
+@dataclass(frozen=True)
 class Wait:
-    """A call that waits, or waited when a program was ended."""
+    """What waits, or waited when a program was ended: a call, or lanes that wait for what they say."""
 
     service: str
     kernel: str
@@ -49,6 +59,15 @@ class Wait:
     seconds: float
     text: str
     """All of it as a sentence."""
+    polled: Polled | None = None
+    """Of a flag or barrier."""
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Wait:
+        """Returns what the command's JSON says."""
+        block, polled = found["workgroup"], found["polled"]
+        workgroup = None if block is None else (block[0], block[1], block[2])
+        return cls(**{**found, "workgroup": workgroup, "polled": None if polled is None else Polled(**polled)})
 
 
 @dataclass(frozen=True)
@@ -105,7 +124,7 @@ class Report:
                 lane=panic.get("lane"),
                 others=panic["others"],
             ),
-            waiting=[Wait(**{**wait, "workgroup": place(wait["workgroup"])}) for wait in found["waiting"]],
+            waiting=[Wait.of(wait) for wait in found["waiting"]],
             lost=dict(found["lost"]),
             stdout=found["stdout"],
             stderr=found["stderr"],

@@ -1,4 +1,4 @@
-"""Calls, posts, checks and prints of Triton's kernels.
+"""Calls, posts, checks and prints of Triton's kernels, and what they wait for.
 
 ::
 
@@ -47,11 +47,12 @@ import hostcall
 from ._device import Device, find_texts_by, serve_on_all
 from ._kernels import Launch
 
-__all__ = ["Compiled", "call", "check", "compile", "post", "print"]
+__all__ = ["Compiled", "call", "check", "compile", "no_wait", "post", "print", "waited", "waits"]
 
 _I32, _I64 = core.dtype("int32"), core.dtype("int64")
 _MOST_WORDS = 4
 _MOST_PRINTED = 3
+_WAIT_NAME_BYTES = 16
 _PRINT = 65535
 
 _MOST_AT_IMPORT = 1000
@@ -292,6 +293,38 @@ def print(context, text, *values, mask=None, _semantic=None, _generator=None):
     number = make.cast(make.cast(_number(f"p{kinds}", text, _generator), core.dtype("uint32")), _I64)
     filler = [make.cast(0, _I64)] * (_MOST_PRINTED - len(words))
     make.tell("hostcall_post4", number, *(word for word, _ in words), *filler)
+
+
+@core.builtin
+def no_wait(_semantic=None):
+    """Returns what ``waits`` takes before a loop that waits."""
+    return _semantic.cast(_semantic.to_tensor(0), _I64)
+
+
+@core.builtin
+def waits(context, token, name, peer=None, sequence=0, polled=0, _semantic=None):
+    """Says in a loop that polls what the program waits for: a flag of this name, of rank ``peer`` and with this number there.
+
+    ``hostcall waits`` shows it once the loop has polled for a while, also while the device hangs. Returns the next poll's ``token``::
+
+        token = ht.no_wait()
+        while tl.load(flags + peer, volatile=True) < round:
+            token = ht.waits(context, token, "signal", peer, round, flags + peer)
+        ht.waited(context, token)
+    """
+    make = _Making(_semantic, context, None, None, (sequence,))
+    text = _text(name, "a wait").encode()[:_WAIT_NAME_BYTES].decode(errors="ignore").encode()
+    words = struct.unpack("<2q", text.ljust(_WAIT_NAME_BYTES, b"\0"))
+    peer, (address, _) = -1 if _plain(peer) is None else peer, make.word(polled)
+    values = [make.cast(word, _I64) for word in words] + [address, make.cast(peer, _I32), make.cast(sequence, _I64)]
+    return make.linked("hostcall_wait_poll", _I64, make.context, make.first(make.mask), token, *values)
+
+
+@core.builtin
+def waited(context, token, _semantic=None):
+    """Says that a loop is over which waited, with its last ``token``."""
+    make = _Making(_semantic, context, None, None, ())
+    make.linked("hostcall_wait_over", _I64, make.context, make.first(make.mask), token)
 
 
 class Compiled:

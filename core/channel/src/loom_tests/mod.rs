@@ -25,6 +25,7 @@ mod bytes;
 mod calls;
 mod claims;
 mod posts;
+mod waits;
 
 fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

@@ -12,6 +12,7 @@ use super::open_devices::{self, OpenDevice};
 use super::point_filter::PointFilter;
 use super::raw::{PointNames, PointService, PointsChannel};
 use super::reaper::ReaperThread;
+use super::wait_table::WaitTable;
 use super::watch;
 use super::words::StreamWordTable;
 use hostcall_abi::ABI_VERSION;
@@ -251,7 +252,9 @@ impl DeviceBuilder {
         let (reaper, reaper_thread) = ReaperThread::start(self.name.clone(), backend.clone())?;
         let core = Core::new(std::mem::take(&mut self.name), backend.clone(), reaper, self.stack_bytes);
         builtins.heap().provide(Arc::new(DeviceHeap(core.clone())));
-        let ChannelMemory { region, params, channel, extras } = ChannelMemory::new(&*backend, layout)?;
+        let waits = Arc::new(WaitTable::new(&*backend, layout)?);
+        let ChannelMemory { region, params, channel, extras } =
+            ChannelMemory::new(&*backend, layout, waits.address())?;
         let stream_words = StreamWordTable::new(&core)?;
         let images = Images::default();
         for embedded in std::mem::take(&mut self.images) {
@@ -282,6 +285,7 @@ impl DeviceBuilder {
             core: core.clone(),
             server: server.clone(),
             hostcalls: hostcalls.clone(),
+            waits: waits.clone(),
             stdio: builtins.stdio_shared(),
             tracer: traced.as_ref().map(|traced| traced.tracer.clone()),
         });
@@ -294,6 +298,7 @@ impl DeviceBuilder {
             region,
             channel,
             extras,
+            waits,
             stream_words,
             owners: Arc::default(),
             hostcalls,
@@ -418,8 +423,8 @@ struct ChannelMemory {
 }
 
 impl ChannelMemory {
-    /// Allocates a channel and writes what kernels read of it.
-    fn new(backend: &dyn Backend, layout: Layout) -> Result<Self, Error> {
+    /// Allocates a channel and writes what kernels read of it; `waits` is where the wait table is found.
+    fn new(backend: &dyn Backend, layout: Layout, waits: DeviceAddress) -> Result<Self, Error> {
         static EPOCH: AtomicU32 = AtomicU32::new(1);
         let region = Arc::new(shared_memory(backend, layout)?);
         let bitmap = |bits: u32| backend.allocate(bits.div_ceil(64) as usize * 8);
@@ -434,8 +439,9 @@ impl ChannelMemory {
             extra_states: extra_states.address().get(),
             extras: extras.address().get(),
             areas: areas.address().get(),
+            waits: waits.get(),
             sizes: Sizes::from(layout),
-            reserved: [0; 2],
+            reserved: 0,
         };
         let mut bytes = params.as_bytes().to_vec();
         // The switch of trace points: off.

@@ -30,13 +30,15 @@ use super::error::{Error, LaunchRefused};
 use super::foreign::CurrentLaunch;
 use super::inner::{Device, Inner, PointsOfOthers};
 use super::raw::RawChannel;
+use super::wait_table::WaitTable;
 use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::context::{
-    CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MINOR, POINTS_SHIFT, POINTS_VERSION,
+    CONTEXT_BYTES, ContextParams, LAUNCH_AT, MAGIC, MAJOR, MINOR, POINTS_SHIFT, POINTS_VERSION, WAITS_SHIFT,
 };
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{HOME_SLOT_BYTES, LAUNCHES, LayoutError};
 use hostcall_abi::raw::{FOREIGN_RAW_BYTES, ForeignRawParams};
+use hostcall_abi::waits::WAITS_VERSION;
 use hostcall_channel::SharedMemory;
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::Policy;
@@ -59,6 +61,7 @@ pub(super) struct Reach {
     _extras: [Arc<dyn Memory>; 3],
     _region: Arc<SharedMemory>,
     points: Arc<dyn PointsOfOthers>,
+    _waits: Arc<WaitTable>,
 }
 
 /// Memory that kernels may reach.
@@ -140,11 +143,12 @@ impl Device {
             home_slots: layout.home_slots - first,
             lanes: layout.lanes,
             launch,
-            flags: POINTS_VERSION << POINTS_SHIFT,
+            flags: WAITS_VERSION << WAITS_SHIFT | POINTS_VERSION << POINTS_SHIFT,
             channel: inner.channel.address().get(),
             wake: if is_software { wake_up(&inner.server) } else { [0; 2] },
             points: points.give().get(),
-            reserved: [0; 7],
+            waits: inner.waits.address().get(),
+            reserved: [0; 6],
         };
         // SAFETY: the memory is new, and as long.
         let done = unsafe { backend.write_now(block.address(), written.as_bytes()) };
@@ -163,6 +167,7 @@ impl Device {
             _extras: inner.extras.clone(),
             _region: inner.region.clone(),
             points,
+            _waits: inner.waits.clone(),
         });
         let core = inner.core.clone();
         let launch = Arc::new(CurrentLaunch::new(launch));
@@ -187,6 +192,7 @@ fn end(device: &Inner, launch: LaunchId) {
     device.server.end(launch);
     device.builtins.checks().take(launch);
     device.builtins.reports().take(launch);
+    device.waits.free(&*device.core.backend, |of| of == launch);
 }
 
 /// Wakes the server whose weak reference lies there.

@@ -6,7 +6,6 @@ use super::staging::{Staging, StagingPool};
 use super::uses::Order;
 use hostcall_locks::Mutex;
 use hostcall_seam::{Backend, BackendError, ImageSource, Module};
-use hostcall_server::Waiting;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -102,18 +101,22 @@ impl fmt::Debug for Core {
 
 /// Something for which waves wait that no server knows of: a raw channel, a post queue.
 pub(crate) trait HoldsWaves: Send + Sync {
-    /// Returns `most` of the waves that wait for it, as far as they have said it in memory of the device.
-    fn waiting(&self, most: usize) -> Vec<Waiting>;
-
     /// Ends the waits, if the device's end does: it was closed.
     fn close(&self) {}
+}
+
+/// One of them.
+struct Holder {
+    holder: Weak<dyn HoldsWaves>,
+    /// What waves name it by in the wait table, and its name.
+    name: Option<(u64, Arc<str>)>,
 }
 
 /// What waves of a device may wait for so.
 #[derive(Default)]
 pub(crate) struct Holders {
     made: AtomicU64,
-    list: Mutex<Vec<Weak<dyn HoldsWaves>>>,
+    list: Mutex<Vec<Holder>>,
 }
 
 impl Holders {
@@ -122,21 +125,19 @@ impl Holders {
         self.made.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Notes one.
-    pub fn note(&self, holder: Weak<dyn HoldsWaves>) {
+    /// Notes one, and what waves name it by when they wait for it.
+    pub fn note(&self, holder: Weak<dyn HoldsWaves>, name: Option<(u64, String)>) {
+        let name = name.map(|(address, name)| (address, name.into()));
         let mut list = self.list.lock();
-        list.retain(|holder| holder.strong_count() > 0);
-        list.push(holder);
+        list.retain(|known| known.holder.strong_count() > 0);
+        list.push(Holder { holder, name });
     }
 
-    /// Returns which waves wait.
-    pub fn waiting(&self) -> Vec<Waiting> {
-        self.holders().iter().flat_map(|holder| holder.waiting(usize::MAX)).collect()
-    }
-
-    /// Returns one wave that waits. Nothing is looked at after what it waits for.
-    pub fn first_waiting(&self) -> Option<Waiting> {
-        self.holders().iter().find_map(|holder| holder.waiting(1).pop())
+    /// Returns the name of what waves name so.
+    pub fn name_at(&self, address: u64) -> Option<Arc<str>> {
+        let list = self.list.lock();
+        let names = list.iter().filter_map(|known| known.name.as_ref());
+        names.filter(|(of, _)| *of == address).map(|(_, name)| name.clone()).next_back()
     }
 
     /// Ends what waves wait for that ends with the device.
@@ -146,6 +147,6 @@ impl Holders {
 
     fn holders(&self) -> Vec<Arc<dyn HoldsWaves>> {
         // Not used under the lock: the last reference to one may be dropped.
-        self.list.lock().iter().filter_map(Weak::upgrade).collect()
+        self.list.lock().iter().filter_map(|known| known.holder.upgrade()).collect()
     }
 }

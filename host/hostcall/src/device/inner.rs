@@ -11,6 +11,7 @@ use super::look::Look;
 use super::owners::Owners;
 use super::point_filter::PointFilter;
 use super::reaper::ReaperThread;
+use super::wait_table::WaitTable;
 use super::words::{StreamWordTable, StreamWords};
 use hostcall_abi::launch::{ChannelParams, LaunchId};
 use hostcall_channel::SharedMemory;
@@ -119,6 +120,8 @@ pub(crate) struct Inner {
     pub extras: [Arc<dyn Memory>; 3],
     /// What host and device share.
     pub region: Arc<SharedMemory>,
+    /// What waves say that they wait for.
+    pub waits: Arc<WaitTable>,
     pub stream_words: Arc<StreamWordTable>,
     /// Who gave the device its launches, where somebody is told how they end.
     pub owners: Arc<Owners>,
@@ -185,8 +188,8 @@ impl Hooks for DeviceHooks {
     }
 }
 
-/// A wait that is shorter than this looks again and again, and its error reads nothing of the device's.
-const LEAST_TO_ASK_CHANNELS: Duration = Duration::from_millis(100);
+/// A wait that is shorter than this looks again and again, and its error says no more than it must.
+const LEAST_TO_SAY_MORE: Duration = Duration::from_millis(100);
 
 impl Inner {
     /// Notes that a launch is with a device that can end it. Returns why it was cancelled, if that was before it was known, so
@@ -263,36 +266,24 @@ impl Inner {
         Ok(closures.clone().expect("set above"))
     }
 
+    /// Returns what waves wait for. Nothing here asks the driver.
     pub fn waiting(&self) -> Vec<Waiting> {
-        let mut waiting = self.calls();
-        waiting.extend(self.core.holders.waiting());
-        waiting
-    }
-
-    fn calls(&self) -> Vec<Waiting> {
         let mut calls = self.server.waiting();
         calls.extend(self.hostcalls.waiting());
+        calls.extend(self.waits.waiting(&self.server, &self.core.holders));
         calls
     }
 
-    /// Returns the error of a wait for what has not ended within a limit: with the call that has waited
-    /// longest, which may be what the rest waits for. Where none has waited for half of the limit, a wave that
-    /// waits for a page comes first: how long that one has is not known, and asking reads memory of the device. `running` finds the
-    /// launch that keeps what is waited for from ending, if it is known.
+    /// Returns the error of a wait for what has not ended within a limit: with what has waited longest, which the rest may wait
+    /// for. `running` finds the launch that keeps what is waited for from ending, if it is known.
     pub fn timed_out(
         &self,
         what: &'static str,
         limit: Duration,
         running: impl FnOnce() -> Option<LaunchRecord>,
     ) -> Error {
-        let call = self.calls().into_iter().max_by_key(|call| call.waited);
-        let is_long = call.as_ref().is_some_and(|call| call.waited >= limit / 2);
-        let of_channels = match !is_long && limit >= LEAST_TO_ASK_CHANNELS {
-            true => self.core.holders.first_waiting(),
-            false => None,
-        };
-        let longest = of_channels.or(call);
-        let is_told = longest.is_none() && limit >= LEAST_TO_ASK_CHANNELS;
+        let longest = self.waiting().into_iter().max_by_key(|wait| wait.waited);
+        let is_told = longest.is_none() && limit >= LEAST_TO_SAY_MORE;
         let crowded = is_told.then(running).flatten().and_then(|launch| self.crowded(launch)).map(Box::new);
         Error::TimedOut { what, limit, longest: longest.map(Box::new), crowded }
     }

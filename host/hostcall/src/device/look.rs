@@ -3,8 +3,8 @@
 use super::core::Core;
 use super::hostcalls::Hostcalls;
 use super::metrics::{DeviceMetrics, note_ended};
+use super::wait_table::WaitTable;
 use hostcall_locks::Mutex;
-use hostcall_seam::DeviceKind;
 use hostcall_server::services::Stdio;
 use hostcall_server::{Server, Waiting};
 use hostcall_trace::Tracer;
@@ -16,6 +16,7 @@ pub(crate) struct Parts {
     pub core: Arc<Core>,
     pub server: Arc<Server>,
     pub hostcalls: Arc<Hostcalls>,
+    pub waits: Arc<WaitTable>,
     pub stdio: Arc<Stdio>,
     pub tracer: Option<Tracer>,
 }
@@ -44,7 +45,7 @@ impl Look {
 impl Parts {
     /// Returns what the device counts. These wait now.
     pub fn metrics(&self, waiting: &[Waiting]) -> DeviceMetrics {
-        let Self { core, server, hostcalls, stdio, tracer } = self;
+        let Self { core, server, hostcalls, stdio, tracer, .. } = self;
         let (statistics, methods) = (server.statistics(), server.method_statistics());
         let known: HashSet<&str> = methods.iter().map(|method| method.name).collect();
         let is_known = |name: &str| known.contains(name) || server.has_method(name);
@@ -77,13 +78,11 @@ impl Parts {
         metrics
     }
 
-    /// Returns what waves wait for. Of raw channels it is what the host's memory says: a GPU's is read by its driver.
+    /// Returns what waves wait for.
     pub fn waiting(&self) -> Vec<Waiting> {
         let mut waiting = self.server.waiting();
         waiting.extend(self.hostcalls.waiting());
-        if self.core.backend.properties().kind == DeviceKind::Software {
-            waiting.extend(self.core.holders.waiting());
-        }
+        waiting.extend(self.waits.waiting(&self.server, &self.core.holders));
         waiting
     }
 }

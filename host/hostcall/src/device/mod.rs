@@ -42,6 +42,7 @@ mod tests;
 mod transfer;
 mod untyped;
 mod uses;
+mod wait_table;
 mod waiting;
 pub mod watch;
 mod words;

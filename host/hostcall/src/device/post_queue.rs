@@ -24,7 +24,7 @@ use hostcall_abi::layout::{HOME_SLOT_BYTES, HomeSlotWords, Layout, Sizes};
 use hostcall_channel::SharedMemory;
 use hostcall_locks::Mutex;
 use hostcall_seam::{DeviceAddress, Memory, Pinned};
-use hostcall_server::{PostBatch, PostQueueStatistics, PostReader, Waiting};
+use hostcall_server::{PostBatch, PostQueueStatistics, PostReader};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -73,11 +73,6 @@ impl State {
 }
 
 impl HoldsWaves for State {
-    /// Waves of kernels that other compilers made remember in registers what they wait for.
-    fn waiting(&self, _: usize) -> Vec<Waiting> {
-        Vec::new()
-    }
-
     fn close(&self) {
         self.cancel();
     }
@@ -180,7 +175,8 @@ impl Device {
             channel: 0,
             wake: [0; 2],
             points: 0,
-            reserved: [0; 7],
+            waits: 0,
+            reserved: [0; 6],
         };
         // SAFETY: both are new, and as long.
         unsafe {
@@ -193,7 +189,7 @@ impl Device {
             launch: AtomicU32::new(launch.to_bits()),
         });
         let held: Arc<dyn HoldsWaves> = state.clone();
-        core.holders.note(Arc::downgrade(&held));
+        core.holders.note(Arc::downgrade(&held), None);
         // The device may have been closed meanwhile.
         core.check_open()?;
         let (name, reader) = (name.into(), Mutex::new(PostReader::new(region)));

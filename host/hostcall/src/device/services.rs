@@ -48,10 +48,10 @@ impl Device {
         self.inner.look.at(of).expect("a device that somebody has can be looked at")
     }
 
-    /// Returns what waves wait for on the host now, for a report of what a program hangs on: calls, and
-    /// waves that wait for a free page of a raw channel. Calls by ROCm's protocol say neither kernel nor
-    /// place, and waves that wait for a page no place. Waves of kernels that other compilers made are not
-    /// told of while they wait for a page: they keep in registers what they remember.
+    /// Returns what waves wait for now, for a report of what a program hangs on: calls, and what waves say themselves, such as
+    /// flags ([`hostcall_device::waits`]), free call slots and pages of raw channels. No driver is asked, so that it is there
+    /// also where the device hangs. Calls by ROCm's protocol say neither kernel nor place. Waves of kernels that other compilers
+    /// made are not told of while they wait for a page.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.inner.waiting()
     }

@@ -9,7 +9,7 @@ use hostcall_locks::Mutex;
 use hostcall_server::handling;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 thread_local! {
     /// The host functions that the thread runs, the innermost last.
@@ -75,6 +75,10 @@ fn held() -> Vec<Held> {
 struct Waiter {
     /// What waits for the thread.
     holds: Vec<Point>,
+    /// What the thread does that is waited for, in words, and in what it waits, since when.
+    does: Vec<String>,
+    operation: &'static str,
+    since: Instant,
     /// What the thread waits for.
     waits_for: Vec<Point>,
     /// When it goes on whatever happens.
@@ -83,6 +87,25 @@ struct Waiter {
 
 /// The threads that wait, of all devices, in the order in which they began to.
 static WAITERS: Mutex<Vec<Arc<Waiter>>> = Mutex::new(Vec::new());
+
+/// A thread that waits, and what waits for it.
+pub(crate) struct WaitingThread {
+    /// What it does that is waited for, in words.
+    pub does: Vec<String>,
+    /// The function that it waits in.
+    pub operation: &'static str,
+    pub waited: Duration,
+}
+
+/// Returns the threads of handlers and host functions that wait, of all devices, in the order in which they began to.
+pub(crate) fn waiting_threads() -> Vec<WaitingThread> {
+    let of = |waiter: &Arc<Waiter>| WaitingThread {
+        does: waiter.does.clone(),
+        operation: waiter.operation,
+        waited: waiter.since.elapsed(),
+    };
+    WAITERS.lock().iter().map(of).collect()
+}
 
 /// Nobody else looks at the threads that wait while what is returned lives.
 pub(super) fn hold_waiters() -> impl Sized {
@@ -160,7 +183,8 @@ pub(crate) fn may_wait(
         return Ok(Waits::NONE);
     }
     let holds = held.iter().map(|held| held.point.clone()).collect();
-    let waiter = Arc::new(Waiter { holds, waits_for, deadline });
+    let does = held.iter().map(|held| held.what.clone()).collect();
+    let waiter = Arc::new(Waiter { holds, does, operation, since: Instant::now(), waits_for, deadline });
     let mut others = {
         let mut waiters = WAITERS.lock();
         let others = waiters.clone();
@@ -191,13 +215,19 @@ pub(crate) fn is_held_here(point: &Point) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn only_what_takes_more_than_half_of_the_time_holds_up() {
         let now = Instant::now() + Duration::from_secs(60);
         let holds_up = |own: Option<Instant>, later: Option<Instant>| {
-            let waiter = |deadline| Waiter { holds: Vec::new(), waits_for: Vec::new(), deadline };
+            let waiter = |deadline| Waiter {
+                holds: Vec::new(),
+                does: Vec::new(),
+                operation: "",
+                since: now,
+                waits_for: Vec::new(),
+                deadline,
+            };
             waiter(own).holds_up(&waiter(later), now)
         };
         let after = |nanos| Some(now + Duration::from_nanos(nanos));

@@ -17,10 +17,13 @@ pub(crate) fn waiting(source: &Source, mut calls: Vec<Waiting>) {
             place: waiting.place.map(|place| (place.workgroup, place.wave)),
             lanes: waiting.lanes,
             waits_for: match waiting.waits_for {
-                // The watchdog knows of no wait for a page.
-                WaitsFor::Handler | WaitsFor::InlineHandler | WaitsFor::Page => {
-                    hostcall_trace::WaitsFor::Handler
-                }
+                // The watchdog knows of calls alone.
+                WaitsFor::Handler
+                | WaitsFor::InlineHandler
+                | WaitsFor::Page
+                | WaitsFor::Flag(_)
+                | WaitsFor::Barrier(_)
+                | WaitsFor::Slot => hostcall_trace::WaitsFor::Handler,
                 WaitsFor::Thread => hostcall_trace::WaitsFor::Thread,
                 WaitsFor::Turn => hostcall_trace::WaitsFor::Turn,
                 WaitsFor::Words => hostcall_trace::WaitsFor::Words,

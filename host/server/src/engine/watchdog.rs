@@ -35,7 +35,7 @@ pub struct Waiting {
     /// The device whose wave waits, as [`ServerBuilder::device`](crate::ServerBuilder::device) names it;
     /// else empty.
     pub device: Arc<str>,
-    /// The channel's slot.
+    /// The channel's slot; [`NO_SLOT`] where none is known.
     pub slot: u32,
     /// The launch whose wave calls.
     pub launch: LaunchId,
@@ -43,14 +43,51 @@ pub struct Waiting {
     pub kernel: Arc<str>,
     /// The wave's place in the launch's grid, as the device says; `None` when it is not known.
     pub place: Option<WavePlace>,
-    /// Lanes that wait; 0 of those that wait for a page.
+    /// Lanes that wait.
     pub lanes: u32,
-    /// The method called, or its number when nothing is registered for it; or the raw channel.
+    /// The method called, or its number when nothing is registered for it; or the raw channel; or the name of a flag or barrier.
     pub service: String,
-    /// How long it has waited; for a page, at most: see [`WaitsFor::Page`].
+    /// How long it has waited; of what waves tell themselves (pages, flags, barriers, slots) since they had polled for a while.
     pub waited: Duration,
     /// What it waits for.
     pub waits_for: WaitsFor,
+}
+
+/// In place of a slot: none is known.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// What a wave polls, as the device says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Polled {
+    /// Its address; 0 if that is not known.
+    pub address: u64,
+    /// The rank that is waited for.
+    pub peer: Option<u32>,
+    /// Which of the events there is waited for.
+    pub sequence: u64,
+}
+
+impl Polled {
+    /// What is polled.
+    pub const fn new(address: u64, peer: Option<u32>, sequence: u64) -> Self {
+        Self { address, peer, sequence }
+    }
+}
+
+impl std::fmt::Display for Polled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.peer.is_some() || self.sequence != 0 {
+            write!(f, ", number {}", self.sequence)?;
+        }
+        if let Some(peer) = self.peer {
+            write!(f, " of rank {peer}")?;
+        }
+        if self.address != 0 {
+            write!(f, " at {:#x}", self.address)?;
+        }
+        Ok(())
+    }
 }
 
 /// A wave's place in its launch.
@@ -80,11 +117,15 @@ pub enum WaitsFor {
     Words,
     /// Posts of the wave that come before the call are not handled yet.
     Posts,
-    /// It calls nobody: it waits for a free page of a raw channel. [`Waiting::waited`] is how long ago the
-    /// host gave one out, since the wave does not say when it began to wait: the wave has waited that long
-    /// at most, and its launch may have run for less. Waves of kernels that other compilers made,
-    /// which write by `hostcall_device.h`, are not told of.
+    /// It calls nobody: it waits for a free page of a raw channel, whose name is [`Waiting::service`]. Waves of kernels that other
+    /// compilers made, which write by `hostcall_device.h`, are not told of.
     Page,
+    /// It calls nobody: it polls a flag, whose name is [`Waiting::service`] (`Lane::wait_for` in Rust, `HOSTCALL_WAIT` in C).
+    Flag(Polled),
+    /// It calls nobody: it waits for others at a barrier of the kernel's author, whose name is [`Waiting::service`].
+    Barrier(Polled),
+    /// It waits for a free call slot, since other waves have all.
+    Slot,
 }
 
 /// Writes which wave a report is of.
@@ -106,7 +147,7 @@ pub(super) fn write_wave(
     if let Some(WavePlace { workgroup: [x, y, z], wave }) = place {
         write!(f, ", workgroup ({x}, {y}, {z}), wave {wave}")?;
     }
-    write!(f, " in slot {slot}")
+    if slot == NO_SLOT { Ok(()) } else { write!(f, " in slot {slot}") }
 }
 
 impl std::fmt::Display for Waiting {
@@ -119,7 +160,10 @@ impl std::fmt::Display for Waiting {
             WaitsFor::Turn => "has waited for calls before it in the turn of",
             WaitsFor::Words => "has begun and not finished a call of",
             WaitsFor::Posts => "has waited for its posts to be handled before a call of",
-            WaitsFor::Page => "waits for a free page of",
+            WaitsFor::Page => "has waited for a free page of",
+            WaitsFor::Flag(_) => "has waited for the flag",
+            WaitsFor::Barrier(_) => "has waited at the barrier",
+            WaitsFor::Slot => "has waited for a free call slot",
         };
         if *launch == LaunchId::NONE {
             write!(f, "wave at port {slot}")?;
@@ -133,8 +177,14 @@ impl std::fmt::Display for Waiting {
             return write!(f, ": is in the inline handler of {service}");
         }
         let seconds = waited.as_secs_f64();
+        if let WaitsFor::Flag(polled) | WaitsFor::Barrier(polled) = waits_for {
+            return write!(f, ": {what} `{service}`{polled} for {seconds:.1} s");
+        }
+        if *waits_for == WaitsFor::Slot {
+            return write!(f, ": {what} for {seconds:.1} s");
+        }
         if *waits_for == WaitsFor::Page {
-            return write!(f, ": {what} {service}, which has given none out for {seconds:.1} s: read it");
+            return write!(f, ": {what} {service} for {seconds:.1} s: read it");
         }
         write!(f, ": {what} {service} for {seconds:.1} s")
     }

@@ -10,7 +10,7 @@ use super::unserved::Unserved;
 use crate::engine::LaunchSet;
 use crate::engine::Settings;
 use crate::engine::report;
-use crate::engine::watchdog::{Waiting, WaitsFor, WavePlace};
+use crate::engine::watchdog::{NO_SLOT, Waiting, WaitsFor, WavePlace};
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::word::Owner;
@@ -375,13 +375,22 @@ impl Server {
         self.shared.engine.watchdog.waiting()
     }
 
-    /// Returns what is said of a launch's wave that waits for a free page of a raw channel, of which none
-    /// was given out for so long.
-    pub fn waits_for_page(&self, launch: LaunchId, slot: u32, channel: &str, waited: Duration) -> Waiting {
-        let kernel = self.shared.launches.record(launch).map(|record| record.kernel).unwrap_or_default();
-        let device = self.shared.engine.settings().device.clone();
-        let (place, lanes, waits_for) = (None, 0, WaitsFor::Page);
-        Waiting { device, slot, launch, kernel, place, lanes, service: channel.into(), waited, waits_for }
+    /// Returns what is said of lanes of a wave that wait for something which no server knows of. `None` where no such launch runs.
+    pub fn wait_of(
+        &self,
+        wave: Owner,
+        lanes: u32,
+        name: String,
+        waited: Duration,
+        waits_for: WaitsFor,
+    ) -> Option<Waiting> {
+        let launch = wave.launch;
+        if !self.shared.launches.is_known(launch) {
+            return None;
+        }
+        let (kernel, place) = self.shared.place_of_wave(launch, Some(wave));
+        let (device, slot) = (self.shared.engine.settings().device.clone(), NO_SLOT);
+        Some(Waiting { device, slot, launch, kernel, place, lanes, service: name, waited, waits_for })
     }
 
     /// Returns what lies ready and has not been taken of posts, of each home slot where something does. It looks at all of

@@ -13,6 +13,7 @@ pub(crate) use held::{Held, held_by, held_slot, hold, hold_alone, release, with_
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 use crate::group::Group;
 use crate::target::{self, Here, Mask};
+use crate::waits::HostWait;
 use hostcall_abi::launch::HOME_SLOTS_AT;
 use hostcall_abi::word::Owner;
 use hostcall_channel::device::{Channel, Homes, Looks, Over, Slot, WaveRecord, note_posts, stop_from};
@@ -79,12 +80,14 @@ pub(crate) fn claim(here: Here) -> Option<u32> {
 #[inline(never)]
 fn wait_for_slot(here: Here) -> Option<u32> {
     let (record, homes, proposed) = (here.record(), homes(here), here.proposed_slot());
-    let (mut home, mut polls) = (None, 0u32);
+    let (mut home, mut polls, mut wait) = (None, 0u32, HostWait::for_slot(here));
     here.wait_with_pauses(|| {
         home = record.claim(homes, proposed);
         polls = polls.wrapping_add(1);
+        wait.poll(here);
         home.is_some() || polls.is_multiple_of(POLLS_A_LOOK) && is_over(here)
     });
+    wait.end(here);
     home
 }
 

@@ -21,6 +21,7 @@ mod slots;
 mod statuses;
 mod streams;
 mod system;
+mod waits;
 mod watchdog;
 mod waves;
 mod workgroups;
@@ -92,5 +93,6 @@ cases! {
     grids: shares own_shares of_all_sorts sorted;
     math: the_same_bits fast halves;
     watchdog: stuck_handler dead_wave;
+    waits: flags cancelled;
     @placed raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
 }

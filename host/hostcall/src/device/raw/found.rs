@@ -2,7 +2,7 @@
 
 use super::copier::{self, Copier};
 use super::{Memory, RawStatistics, WrittenByOthers};
-use crate::device::core::Core;
+use crate::device::core::{Core, HoldsWaves};
 use crate::device::error::Error;
 use crate::device::inner::Device;
 use hostcall_abi::launch::LaunchId;
@@ -13,7 +13,7 @@ use hostcall_server::Server;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Of the pages, the part that is kept free where the oldest are overwritten: a wave that finds none waits for the host.
 const KEPT_FREE: u32 = 4;
@@ -40,6 +40,9 @@ pub(super) struct Inner {
     pub contexts: Mutex<Vec<LaunchId>>,
 }
 
+/// Its readers may outlive the device, which ends no waits for it.
+impl HoldsWaves for Inner {}
+
 /// What the host has found and nobody has read.
 pub(super) struct Found {
     pub collector: Collector,
@@ -57,8 +60,6 @@ pub(super) struct Found {
     may_be_lost: bool,
     /// How many launches had ended when their pages were swept last. None of them has left a page since.
     swept_after: u64,
-    /// How many pages were given out, ever, and when the last was.
-    gave: (u64, Instant),
 }
 
 impl Found {
@@ -75,7 +76,6 @@ impl Found {
             is_left_alone: false,
             may_be_lost: true,
             swept_after: 0,
-            gave: (0, Instant::now()),
         };
         found.tell();
         Ok(found)
@@ -100,17 +100,9 @@ impl Found {
         self.tell();
     }
 
-    /// How long ago the last page was given out.
-    pub fn gave_none_for(&self) -> Duration {
-        self.gave.1.elapsed()
-    }
-
     /// Tells the device of free pages, if waves read of them there. What fails is found at the next look.
     fn tell(&mut self) {
         let given = self.collector.given();
-        if given != self.gave.0 {
-            self.gave = (given, Instant::now());
-        }
         if let Some(copier) = &mut self.copier
             && !copier.has_failed()
         {

@@ -83,11 +83,6 @@ impl Memory {
         self.params().foreign(self.home_slots, waits)
     }
 
-    /// States of home slots, which come before all others.
-    pub fn home_slots(&self) -> u32 {
-        self.home_slots
-    }
-
     /// Whether waves fill pages in memory of the device.
     pub fn is_staged(&self) -> bool {
         self.staged.is_some()

@@ -9,7 +9,6 @@ mod pace;
 mod points;
 mod reader;
 mod recording;
-mod waits;
 
 use super::arguments::{IntoArg, Packer, Sealed};
 use super::core::Core;
@@ -24,6 +23,7 @@ pub use hostcall_device::raw::{Block, DropNewest, OverwriteOldest, Policy};
 use hostcall_locks::Mutex;
 pub(super) use memory::Memory;
 pub(crate) use of_others::WrittenByOthers;
+pub(super) use of_others::here;
 use pace::Pace;
 pub(crate) use points::PointsChannel;
 pub(super) use points::{PointNames, PointService};
@@ -248,9 +248,10 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
             users,
             contexts,
         });
-        if inner.waits_with.is_some() {
+        if let Some(values) = inner.waits_with {
             let holder: Weak<Inner> = Arc::downgrade(&inner);
-            inner.core.holders.note(holder);
+            let name = format!("raw channel {} of {values}", inner.number);
+            inner.core.holders.note(holder, Some((inner.memory.params().ring, name)));
         }
         if P::OVERWRITES {
             let channel = Arc::downgrade(&inner);

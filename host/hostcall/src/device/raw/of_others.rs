@@ -120,7 +120,7 @@ impl PointsOfOthers for WrittenByOthers {
 ///
 /// # Safety
 /// A `u32` of the caller's lies at `thread`.
-unsafe extern "C" fn here(thread: *mut u32) -> u64 {
+pub(in crate::device) unsafe extern "C" fn here(thread: *mut u32) -> u64 {
     static THREADS: AtomicU32 = AtomicU32::new(0);
     thread_local! {
         static NUMBER: Cell<Option<u32>> = const { Cell::new(None) };

@@ -234,6 +234,7 @@ impl StreamQueue {
         let known = singles.filter(|(launch, _)| launch.id != LaunchId::NONE);
         let launches: LaunchSet = known.map(|(launch, _)| launch.id.into()).collect();
         let cancelled = device.server.end_all(launches.clone());
+        self.free_waits(&cancelled);
         let mut ends = Vec::with_capacity(ended.len());
         for flying in ended {
             match &flying.kept {
@@ -248,6 +249,14 @@ impl StreamQueue {
         }
         device.builtins.files().unmap_of(&launches);
         ends
+    }
+
+    /// Frees what waves of cancelled launches have left in the wait table. Of a launch that ended well they left nothing.
+    fn free_waits(&self, cancelled: &[(LaunchId, CancelReason)]) {
+        if !cancelled.is_empty() {
+            let is_cancelled = |launch| cancelled.iter().any(|(of, _)| *of == launch);
+            self.device.waits.free(&*self.device.core.backend, is_cancelled);
+        }
     }
 
     /// Says how a launch ended that began alone, and which the server has forgotten. `cancelled` has those that were cancelled, in
@@ -302,6 +311,7 @@ impl StreamQueue {
         let mut of_note = device.builtins.reports().reporting(launches);
         of_note.extend(device.server.faulted(launches));
         let mut cancelled = device.server.end_all(launches.into());
+        self.free_waits(&cancelled);
         device.owners.leave(launches);
         let has_run = running.is_empty()
             && cancelled.iter().any(|(_, why)| why.is_of_host())

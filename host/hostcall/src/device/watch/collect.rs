@@ -1,19 +1,22 @@
 //! Collects what is told of the process.
 
 use super::identity::identity;
-use super::state::{DeviceState, LaunchState, Metrics, OutputState, Process, Wait};
+use super::state::{DeviceState, LaunchState, Metrics, OutputState, Polled, Process, ThreadState, Wait};
 use crate::device::look::{Look, Parts};
 use crate::device::metrics::with_ended;
 use crate::device::open_devices;
+use crate::device::waiting::{WaitingThread, waiting_threads};
 use hostcall_seam::DeviceKind;
-use hostcall_server::{OpenLaunch, Waiting};
+use hostcall_server::{OpenLaunch, Waiting, WaitsFor};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// Devices, and launches and waiting waves of each, that are told one by one.
 const MOST_DEVICES: usize = 64;
 const MOST_LAUNCHES: usize = 64;
-const MOST_WAITING: usize = 256;
+pub(super) const MOST_WAITING: usize = 256;
+
+const MOST_THREADS: usize = 64;
 
 /// Longest name that is told: those of C++ have no end.
 const MOST_CHARACTERS: usize = 512;
@@ -30,7 +33,8 @@ fn devices() -> Vec<Arc<Look>> {
 /// Returns what the process does now.
 pub(super) fn process() -> Process {
     let states = devices().into_iter().filter_map(|device| device.at(state));
-    Process { who: identity(), devices: states.take(MOST_DEVICES).collect() }
+    let threads = waiting_threads().into_iter().take(MOST_THREADS).map(thread).collect();
+    Process { who: identity(), devices: states.take(MOST_DEVICES).collect(), threads }
 }
 
 /// Returns what the process has counted.
@@ -52,10 +56,17 @@ fn state(device: &Parts) -> DeviceState {
         product: short(&properties.product),
         closed: core.closed.load(std::sync::atomic::Ordering::Relaxed),
         launches: launches.oldest(MOST_LAUNCHES).into_iter().map(launch).collect(),
+        waits_untold: device.waits.untold(),
         metrics: device.metrics(&waiting),
         waiting: waiting.into_iter().take(MOST_WAITING).map(wait).collect(),
         output: OutputState { tail: String::from_utf8_lossy(&stdio.sink().tail()).into_owned() },
     }
+}
+
+fn thread(thread: WaitingThread) -> ThreadState {
+    let WaitingThread { does, operation, waited } = thread;
+    let does = does.iter().map(|what| short(what)).collect();
+    ThreadState { does, waits_in: operation.to_owned(), waited_s: waited.as_secs_f64() }
 }
 
 fn kind(kind: DeviceKind) -> &'static str {
@@ -79,7 +90,13 @@ fn launch(launch: OpenLaunch) -> LaunchState {
     }
 }
 
-fn wait(waiting: Waiting) -> Wait {
+fn polled(waits_for: WaitsFor) -> Option<Polled> {
+    let (WaitsFor::Flag(polled) | WaitsFor::Barrier(polled)) = waits_for else { return None };
+    let hostcall_server::Polled { address, peer, sequence, .. } = polled;
+    Some(Polled { address, peer, sequence })
+}
+
+pub(super) fn wait(waiting: Waiting) -> Wait {
     // A name alone, also of what says more.
     let waits_for = format!("{:?}", waiting.waits_for);
     let waits_for = waits_for.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
@@ -92,6 +109,7 @@ fn wait(waiting: Waiting) -> Wait {
         service: short(&waiting.service),
         waited_s: waiting.waited.as_secs_f64(),
         waits_for: waits_for.to_owned(),
+        polled: polled(waiting.waits_for),
         text: short(&waiting.to_string()),
     }
 }

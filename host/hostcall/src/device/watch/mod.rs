@@ -19,14 +19,20 @@
 
 mod client;
 mod collect;
+mod culprits;
 mod identity;
+#[cfg(test)]
+mod ranks_tests;
 mod socket;
 mod state;
 mod trace;
 
 pub use crate::device::metrics::{DeviceMetrics, Latency, MethodMetrics};
 pub use client::{WatchError, ask, metrics, processes, state};
-pub use state::{DeviceState, Identity, LaunchState, Metrics, OutputState, Process, Wait, Workgroup};
+pub use culprits::{Culprit, Explanation, Rank, Why, explain};
+pub use state::{
+    DeviceState, Identity, LaunchState, Metrics, OutputState, Polled, Process, ThreadState, Wait, Workgroup,
+};
 pub use trace::{TraceAsked, TraceBegun, TraceEnded};
 
 pub(crate) use socket::{listen, stop_in_child};

@@ -34,6 +34,21 @@ pub struct Process {
     pub who: Identity,
     /// Its open devices.
     pub devices: Vec<DeviceState>,
+    /// Its threads that kernels or streams wait for and that wait themselves: the longest waits first.
+    #[serde(default)]
+    pub threads: Vec<ThreadState>,
+}
+
+/// A thread that runs a handler or a host function, and waits in it for a device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ThreadState {
+    /// What it does that is waited for, each in words.
+    pub does: Vec<String>,
+    /// The function that it waits in.
+    pub waits_in: String,
+    /// For how many seconds.
+    pub waited_s: f64,
 }
 
 /// What the devices of a process have counted.
@@ -75,6 +90,9 @@ pub struct DeviceState {
     pub launches: Vec<LaunchState>,
     /// What waves wait for: those that have waited longest.
     pub waiting: Vec<Wait>,
+    /// How many waits of waves found no entry in the device's wait table, ever: those are not told.
+    #[serde(default)]
+    pub waits_untold: u64,
     /// What kernels print.
     pub output: OutputState,
     /// What it has counted.
@@ -127,7 +145,7 @@ pub struct Wait {
     pub kernel: String,
     /// Where the wave is, if that is known.
     pub place: Option<Workgroup>,
-    /// The channel's slot.
+    /// The channel's slot; the greatest number where none is known.
     pub slot: u32,
     /// Lanes that wait.
     pub lanes: u32,
@@ -137,8 +155,23 @@ pub struct Wait {
     pub waited_s: f64,
     /// What it waits for, in one word: a name of [`WaitsFor`](hostcall_server::WaitsFor).
     pub waits_for: String,
+    /// What is polled, of flags and barriers.
+    #[serde(default)]
+    pub polled: Option<Polled>,
     /// All of it in one sentence.
     pub text: String,
+}
+
+/// What a wave polls, as the device says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Polled {
+    /// Its address; 0 if that is not known.
+    pub address: u64,
+    /// The rank that is waited for.
+    pub peer: Option<u32>,
+    /// Which of the events there is waited for.
+    pub sequence: u64,
 }
 
 /// What a device's kernels print.

@@ -7,6 +7,7 @@ extern crate alloc;
 use alloc::format;
 use core::hint::black_box;
 use core::time::Duration;
+use hostcall_device::waits::flag;
 use hostcall_device::{Lane, env, eprintln, fs, io, print, println, process, time};
 
 #[hostcall_device::main(workgroups = 1, lanes = 4)]
@@ -51,6 +52,11 @@ fn main(lane: &Lane) -> i32 {
             let _ = time::now_ns();
         },
         "sleep" => time::sleep(Duration::from_secs(3600)),
+        // Of the rank and the number that follow.
+        "signal" => {
+            let number = |index| argument(index).parse().unwrap_or(0);
+            lane.wait_for(flag("signal").peer(number(2)).sequence(number(3).into()), || false);
+        }
         "panic" if first => panic!("the sum is {}", 3),
         "orders" if first => panic!("\u{1b}[31mred\n{}", 3),
         "index" if first => _ = black_box(&[1, 2, 3][..])[black_box(3)],

@@ -1,0 +1,2 @@
+/* The kernels of wait_kernels.h for a GPU. */
+#include "wait_kernels.h"

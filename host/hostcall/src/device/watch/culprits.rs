@@ -1,0 +1,395 @@
+//! Who waits for whom among the processes of jobs, and because of whom: from what they say, and of nothing else.
+//!
+//! A wave that polls a flag says whose it is and the event's number there ([`Polled`]). Of who is waited for, its own waits say
+//! where it is:
+//!
+//! | who is waited for for event 5 | so |
+//! |---|---|
+//! | waits for event 6 or later of the same name itself | it is *past* the event: its signal was left out or lost |
+//! | waits for a rank otherwise | it is *held up*: its own waits say by whom |
+//! | waits for its host, or for what names no rank | that is why |
+//! | runs, and nothing of it waits; runs no launch; is not there | it has not sent it yet, or never will |
+//!
+//! So each wait that stands still leads to a [`Culprit`], or into a circle of ranks that hold each other up. Processes say what they
+//! say at different moments: [`Explanation`]s are of waits that two looks have found, one a while after the other
+//! ([`explain`]'s `before`).
+//!
+//! It takes memory for what the processes said, which each of them bounds, and time in proportion to that.
+
+use super::state::{Identity, Polled, Process, Wait};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+
+/// A process of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Rank {
+    /// Its job.
+    pub job: String,
+    /// Its number there, if it has one.
+    pub rank: Option<u64>,
+    /// Its process, if it is there.
+    pub pid: Option<u32>,
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.rank, self.pid) {
+            (Some(rank), Some(pid)) => write!(f, "rank {rank} (process {pid})"),
+            (Some(rank), None) => write!(f, "rank {rank}"),
+            (None, Some(pid)) => write!(f, "process {pid}"),
+            (None, None) => f.write_str("a process"),
+        }
+    }
+}
+
+/// Why a wait does not end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Why {
+    /// Who is waited for waits for a later event itself.
+    Past {
+        /// Which.
+        waits_for: u64,
+        /// Of which rank.
+        of: Option<u32>,
+    },
+    /// Its launches run, and none says that it waits.
+    Runs,
+    /// It runs no launch.
+    RunsNothing,
+    /// No process of the job has this rank, or none that could be asked.
+    NotThere,
+    /// It waits for no rank, but for its host or for what names no rank.
+    Waits {
+        /// What waits longest there, in a sentence.
+        text: String,
+    },
+}
+
+/// A wait that others wait for, too, and that no other wait explains.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Culprit {
+    /// Who waits.
+    pub waits: Rank,
+    /// The flag's or barrier's name.
+    pub name: String,
+    /// Which of the events.
+    pub sequence: u64,
+    /// For how many seconds.
+    pub waited_s: f64,
+    /// Whose event it is.
+    pub of: Rank,
+    /// Why it does not come.
+    pub why: Why,
+}
+
+impl fmt::Display for Culprit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { waits, name, sequence, waited_s, of, why } = self;
+        write!(f, "{of}: {waits} has waited for its `{name}` number {sequence} for {waited_s:.1} s, and ")?;
+        match why {
+            Why::Past { waits_for, of: Some(rank) } => {
+                write!(f, "it is past that: it waits for number {waits_for} of rank {rank}")
+            }
+            Why::Past { waits_for, of: None } => {
+                write!(f, "it is past that: it waits for number {waits_for}")
+            }
+            Why::Runs => f.write_str("nothing that it runs says that it waits"),
+            Why::RunsNothing => f.write_str("it runs no launch"),
+            Why::NotThere => f.write_str("it is not there, or cannot be asked"),
+            Why::Waits { text } => write!(f, "it waits itself: {text}"),
+        }
+    }
+}
+
+/// Who waits for whom.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// Waits because of which the others wait: the longest first.
+    pub culprits: Vec<Culprit>,
+    /// Ranks that hold each other up: each waits for the next, and the last for the first.
+    pub circles: Vec<Vec<Rank>>,
+    /// Waits for a rank that others explain.
+    pub held_up: u64,
+}
+
+/// A wait for a rank.
+struct Held<'a> {
+    /// The process that waits, and the one that is waited for, if it is there.
+    from: usize,
+    to: Option<usize>,
+    peer: u32,
+    polled: Polled,
+    wait: &'a Wait,
+}
+
+/// Explains what `processes` wait for. Of waits for ranks those count that `before` has too: what the same processes said a while
+/// before. Without an earlier look, give `processes` twice.
+pub fn explain(before: &[Process], processes: &[Process]) -> Explanation {
+    let stood = standing(before);
+    let ranks = by_rank(processes);
+    let mut explained = Explanation::default();
+    let mut holds: Vec<Held<'_>> = Vec::new();
+    for (from, process) in processes.iter().enumerate() {
+        for wait in waits(process) {
+            let Some(polled) = wait.polled else { continue };
+            let Some(peer) = polled.peer.filter(|_| stood.contains(&key(process, wait))) else { continue };
+            let to = ranks.get(&(process.who.job.as_str(), u64::from(peer))).copied();
+            holds.push(Held { from, to, peer, polled, wait });
+        }
+    }
+    let mut next = vec![Vec::new(); processes.len()];
+    // Of each place one: many waves wait for the same event.
+    let mut culprits = BTreeMap::new();
+    for held in &holds {
+        match why(held, processes) {
+            None => {
+                explained.held_up += 1;
+                next[held.from].extend(held.to);
+            }
+            Some(why) => {
+                let place = (held.from, held.peer, held.wait.service.as_str(), held.polled.sequence);
+                let culprit = culprits.entry(place).or_insert_with(|| culprit(held, processes, why));
+                culprit.waited_s = culprit.waited_s.max(held.wait.waited_s);
+            }
+        }
+    }
+    explained.culprits = culprits.into_values().collect();
+    explained.culprits.sort_by(|a, b| b.waited_s.total_cmp(&a.waited_s));
+    for waiting in &mut next {
+        waiting.sort_unstable();
+        waiting.dedup();
+    }
+    let name = |at: &usize| rank_of(&processes[*at].who);
+    explained.circles = circles(&next).iter().map(|circle| circle.iter().map(name).collect()).collect();
+    explained
+}
+
+fn waits(process: &Process) -> impl Iterator<Item = &Wait> {
+    process.devices.iter().flat_map(|device| &device.waiting)
+}
+
+/// What tells a wait from others.
+type Key<'a> = (u32, &'a str, Option<([u32; 3], u32)>, &'a str, Option<Polled>);
+
+fn key<'a>(process: &Process, wait: &'a Wait) -> Key<'a> {
+    let place = wait.place.map(|place| (place.at, place.wave));
+    (process.who.pid, &wait.launch, place, &wait.service, wait.polled)
+}
+
+fn standing(processes: &[Process]) -> HashSet<Key<'_>> {
+    processes.iter().flat_map(|process| waits(process).map(|wait| key(process, wait))).collect()
+}
+
+/// Finds processes by job and rank. One that was started again is the later one.
+fn by_rank(processes: &[Process]) -> HashMap<(&str, u64), usize> {
+    let mut ranks = HashMap::<_, usize>::new();
+    for (at, process) in processes.iter().enumerate() {
+        if let Some(rank) = process.who.rank {
+            let newest = ranks.entry((process.who.job.as_str(), rank)).or_insert(at);
+            if processes[*newest].who.since < process.who.since {
+                *newest = at;
+            }
+        }
+    }
+    ranks
+}
+
+fn rank_of(who: &Identity) -> Rank {
+    Rank { job: who.job.clone(), rank: who.rank, pid: Some(who.pid) }
+}
+
+/// Why the wait does not end; `None` where the waits of who is waited for explain it.
+fn why(held: &Held<'_>, processes: &[Process]) -> Option<Why> {
+    let Some(to) = held.to else { return Some(Why::NotThere) };
+    let process = &processes[to];
+    let of_same = waits(process).filter(|wait| wait.service == held.wait.service);
+    let first = of_same.filter_map(|wait| wait.polled).min_by_key(|polled| polled.sequence);
+    if let Some(first) = first.filter(|first| first.sequence > held.polled.sequence) {
+        return Some(Why::Past { waits_for: first.sequence, of: first.peer });
+    }
+    if waits(process).any(|wait| wait.polled.is_some_and(|polled| polled.peer.is_some())) {
+        return None;
+    }
+    let longest = waits(process).max_by(|a, b| a.waited_s.total_cmp(&b.waited_s));
+    Some(match longest {
+        Some(wait) => Why::Waits { text: wait.text.clone() },
+        None if process.devices.iter().all(|device| device.metrics.launches_running == 0) => Why::RunsNothing,
+        None => Why::Runs,
+    })
+}
+
+fn culprit(held: &Held<'_>, processes: &[Process], why: Why) -> Culprit {
+    let who = &processes[held.from].who;
+    let missing = || Rank { job: who.job.clone(), rank: Some(held.peer.into()), pid: None };
+    Culprit {
+        waits: rank_of(who),
+        name: held.wait.service.clone(),
+        sequence: held.polled.sequence,
+        waited_s: held.wait.waited_s,
+        of: held.to.map_or_else(missing, |to| rank_of(&processes[to].who)),
+        why,
+    }
+}
+
+/// Finds a circle of each set of nodes that hold each other up, with as few nodes as one from its first node can have.
+fn circles(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let mut is_told = vec![false; next.len()];
+    let mut found = Vec::new();
+    for start in 0..next.len() {
+        if is_told[start] {
+            continue;
+        }
+        // From where each node was reached.
+        let mut reached = HashMap::from([(start, None)]);
+        let mut queue = std::collections::VecDeque::from([start]);
+        let mut last = None;
+        while let Some(at) = queue.pop_front().filter(|_| last.is_none()) {
+            for &to in next[at].iter().filter(|to| !is_told[**to]) {
+                if to == start {
+                    last = Some(at);
+                    break;
+                }
+                if let std::collections::hash_map::Entry::Vacant(new) = reached.entry(to) {
+                    new.insert(Some(at));
+                    queue.push_back(to);
+                }
+            }
+        }
+        let mut circle: Vec<usize> =
+            std::iter::successors(last, |at| reached.get(at).copied().flatten()).collect();
+        if circle.is_empty() {
+            // It is in no circle, so that nothing else reaches one through it that it is a part of.
+            continue;
+        }
+        circle.reverse();
+        circle.iter().for_each(|at| is_told[*at] = true);
+        found.push(circle);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DeviceMetrics;
+    use super::super::state::DeviceState;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A process with a launch, that waits for events of peers: peer, name and number.
+    fn process(rank: u64, waits: &[(Option<u32>, &str, u64)]) -> Process {
+        let who =
+            Identity { pid: 100 + rank as u32, job: "job".into(), rank: Some(rank), ..Identity::default() };
+        let wait = |(peer, name, sequence): &(Option<u32>, &str, u64)| Wait {
+            launch: "0.1".into(),
+            service: (*name).to_owned(),
+            waited_s: 1.5,
+            polled: Some(Polled { address: 0, peer: *peer, sequence: *sequence }),
+            ..Wait::default()
+        };
+        let waiting: Vec<Wait> = waits.iter().map(wait).collect();
+        let device = {
+            let metrics = DeviceMetrics { launches_running: 1, ..DeviceMetrics::default() };
+            DeviceState { metrics, waiting, ..DeviceState::default() }
+        };
+        Process { who, devices: vec![device], ..Process::default() }
+    }
+
+    fn sentences(processes: &[Process]) -> Vec<String> {
+        explain(processes, processes).culprits.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_signal_that_was_left_out_is_named() {
+        let processes = [
+            process(0, &[(Some(2), "signal", 6)]),
+            process(1, &[(Some(2), "signal", 6)]),
+            process(2, &[(Some(0), "signal", 5)]),
+            process(3, &[(Some(2), "signal", 6)]),
+        ];
+        let told = "rank 0 (process 100): rank 2 (process 102) has waited for its `signal` number 5 for 1.5 s, and it is past \
+                    that: it waits for number 6 of rank 2";
+        assert_eq!(sentences(&processes), [told]);
+        let explained = explain(&processes, &processes);
+        assert_eq!((explained.held_up, explained.circles.len()), (3, 0));
+        // What an earlier look has not found may have been going on.
+        let earlier = [&processes[..2], &[process(2, &[(Some(0), "signal", 4)])], &processes[3..]].concat();
+        assert_eq!(explain(&earlier, &processes).culprits, []);
+    }
+
+    #[test]
+    fn who_does_not_wait_is_named() {
+        let waits = process(0, &[(Some(1), "signal", 5)]);
+        let of = |other: Process| {
+            let mut explained = explain(&[waits.clone()], &[waits.clone(), other]);
+            explained.culprits.pop().map(|culprit| culprit.why)
+        };
+        assert_eq!(of(process(1, &[])), Some(Why::Runs));
+        assert_eq!(of(process(2, &[])), Some(Why::NotThere));
+        let unnamed = process(1, &[(None, "signal", 5)]);
+        assert_eq!(of(unnamed), Some(Why::Waits { text: String::new() }));
+        assert_eq!(of(process(1, &[(Some(0), "other", 1)])), None);
+        let mut idle = process(1, &[]);
+        idle.devices[0].metrics.launches_running = 0;
+        assert_eq!(of(idle.clone()), Some(Why::RunsNothing));
+        let mut host = process(1, &[]);
+        host.devices[0].waiting.push(Wait { text: "it waits for Shop::sold".into(), ..Wait::default() });
+        assert_eq!(of(host), Some(Why::Waits { text: "it waits for Shop::sold".into() }));
+        // Of a rank that was started again the later process counts.
+        idle.who.since = 7.0;
+        let both = [waits.clone(), process(1, &[(Some(0), "signal", 9)]), idle];
+        assert_eq!(explain(&both, &both).culprits[0].why, Why::RunsNothing);
+        // Another job's rank is another rank.
+        let mut other = process(1, &[]);
+        other.who.job = "other".into();
+        assert_eq!(of(other), Some(Why::NotThere));
+    }
+
+    #[test]
+    fn circles_are_named_once() {
+        let ring: Vec<Process> =
+            (0..5).map(|rank| process(rank, &[(Some((rank as u32 + 1) % 5), "ring", 3)])).collect();
+        let beside = process(7, &[(Some(2), "ring", 3)]);
+        let processes = [ring, vec![beside]].concat();
+        let explained = explain(&processes, &processes);
+        assert_eq!(explained.culprits, []);
+        let ranks: Vec<_> = explained
+            .circles
+            .iter()
+            .map(|circle| circle.iter().filter_map(|rank| rank.rank).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(ranks, [[0, 1, 2, 3, 4]]);
+        let own = [process(0, &[(Some(0), "own", 1)])];
+        assert_eq!(explain(&own, &own).circles.len(), 1);
+    }
+
+    proptest! {
+        /// Whatever processes say, each wait for a rank is explained or held up, and circles are circles.
+        #[test]
+        fn all_is_explained(
+            waits in prop::collection::vec(prop::collection::vec((0u32..8, 0u64..4), 0..4), 0..8)
+        ) {
+            let processes: Vec<Process> = waits.iter().enumerate().map(|(rank, waits)| {
+                let waits: Vec<_> = waits.iter().map(|(peer, number)| (Some(*peer), "signal", *number)).collect();
+                process(rank as u64, &waits)
+            }).collect();
+            let explained = explain(&processes, &processes);
+            let count: usize = waits.iter().map(Vec::len).sum();
+            prop_assert!(explained.culprits.len() as u64 + explained.held_up <= count as u64);
+            prop_assert_eq!(count == 0, explained.culprits.is_empty() && explained.held_up == 0);
+            // Something is always named: a culprit, or a circle.
+            prop_assert!(count == 0 || !explained.culprits.is_empty() || !explained.circles.is_empty());
+            for circle in explained.circles {
+                for (at, next) in circle.iter().zip(circle.iter().cycle().skip(1)) {
+                    let waits = &waits[at.rank.unwrap() as usize];
+                    prop_assert!(waits.iter().any(|(peer, _)| Some(u64::from(*peer)) == next.rank));
+                }
+            }
+        }
+    }
+}
