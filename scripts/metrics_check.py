@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -118,7 +119,7 @@ def check_scraped(address, folder):
 
             def found(query=query):
                 url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, ValueError):  # It starts.
                     return json.loads(fetched(url)[1])["data"]["result"]
                 return None
 
@@ -127,7 +128,11 @@ def check_scraped(address, folder):
 
 
 def check_text(text):
-    """Has Prometheus's own tool check the text."""
+    """Has Prometheus's own tool check the text, which has all that the dashboard shows."""
+    families = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    with open("docs/grafana.json", encoding="utf-8") as file:
+        shown = {name.removesuffix("_bucket") for name in re.findall(r"hostcall_[a-z_]+", file.read())}
+    assert len(shown) > 15 and shown <= families, shown - families
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -135,7 +140,7 @@ def check_text(text):
 def check_page(address, picture):
     """Has Chromium show the page."""
     chromium = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
-    chromium += ["--window-size=1100,1000", "--virtual-time-budget=6000"]
+    chromium += ["--window-size=1100,830", "--virtual-time-budget=6000"]
     with tempfile.TemporaryDirectory() as profile:
         chromium.append(f"--user-data-dir={profile}")
         shown = subprocess.run(
