@@ -49,7 +49,7 @@ pub use engine::report::line as report_line;
 pub use engine::watchdog::{NO_SLOT, Polled, Waiting, WaitsFor, WavePlace};
 pub use own::{
     ByHand, CancelReason, Completion, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts,
-    DeferredService, Durations, Handler, LaunchRecord, Launches, MethodStatistics, OpenCalls, OpenLaunch,
-    PostBatch, PostQueueStatistics, PostReader, ReadyPosts, RegisterError, Registration, Server,
+    DeferredService, Durations, Handler, LaunchRecord, LaunchWatch, Launches, MethodStatistics, OpenCalls,
+    OpenLaunch, PostBatch, PostQueueStatistics, PostReader, ReadyPosts, RegisterError, Registration, Server,
     ServerBuilder, ServerError, Statistics, TooManyLaunches, Unserved, bucket_end_ns, static_name,
 };

@@ -132,8 +132,8 @@ impl Device {
         }
         let block = backend.allocate(CONTEXT_BYTES)?;
         let name: Arc<str> = name.into();
-        let launch = begin(inner, &name)?;
         let points = inner.points.of_others()?;
+        let launch = begin(inner, &name)?;
         let written = ContextParams {
             magic: MAGIC,
             major: MAJOR,

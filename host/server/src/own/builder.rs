@@ -3,6 +3,7 @@
 use super::consumer::Consumer;
 use super::control::{Server, share_out};
 use super::inline::Inline;
+use super::launch_watch::LaunchWatches;
 use super::launches::Launches;
 use super::messages::Messages;
 use super::posts::PostCounts;
@@ -248,6 +249,7 @@ impl ServerBuilder {
         let shared = Arc::new(Shared {
             engine,
             trace: self.endpoint.trace.clone(),
+            launch_watch: LaunchWatches::default(),
             turns: Turns::default(),
             reliable_hints: self.reliable_hints,
             statistics: Counters::new(self.consumers),

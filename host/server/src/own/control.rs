@@ -2,6 +2,7 @@
 
 use super::builder::ServerBuilder;
 use super::counts::MethodStatistics;
+use super::launch_watch::LaunchWatch;
 use super::launches::{CancelReason, LaunchRecord, Launches, TooManyLaunches};
 use super::registration::Registration;
 use super::registry::{Handler, RegisterError};
@@ -188,12 +189,18 @@ impl Server {
         if let Some((trace, kernel, workgroups)) = traced {
             trace.launch_began(id, &kernel, workgroups);
         }
+        self.tell_watch(id);
         // With others, the consumers look by themselves. They stay awake for a while: a GPU's first call comes soon, and its
         // device cannot wake them.
         if is_only {
             self.attend();
         }
         Ok(id)
+    }
+
+    /// Tells this watch, in the place of any other, of launches from now on and of those that are there; or nobody.
+    pub fn watch_launches(&self, watch: Option<Arc<dyn LaunchWatch>>) {
+        self.shared.launch_watch.set(watch, &self.shared.launches);
     }
 
     /// Begins a context, in whose name kernels call that others launch: see [`Launches::begin_context`]. It ends as a launch does.
@@ -206,9 +213,19 @@ impl Server {
         if let Some((trace, name)) = traced {
             trace.launch_began(id, &name, [0; 3]);
         }
+        self.tell_watch(id);
         // They sleep for longer where there is nothing that could call.
         self.attend();
         Ok(id)
+    }
+
+    /// Tells of a launch that has begun, if somebody watches.
+    fn tell_watch(&self, id: LaunchId) {
+        if let Some(watch) = self.shared.launch_watch.get()
+            && let Some(record) = self.shared.launches.record(id)
+        {
+            watch.began(id, &record);
+        }
     }
 
     /// Returns a context with the launches that hostcall has begun with it and that have not ended.
@@ -240,6 +257,9 @@ impl Server {
                 trace.launch_began(id, kernel, *workgroups);
             }
         }
+        if let Some(watch) = self.shared.launch_watch.get() {
+            launches.ids().zip(&**records).for_each(|(id, record)| watch.began(id, record));
+        }
         if are_only {
             self.attend();
         }
@@ -267,6 +287,9 @@ impl Server {
             for (id, cancelled) in ended.reasons() {
                 trace.launch_ended(id, ending(cancelled));
             }
+        }
+        if let Some(watch) = self.shared.launch_watch.get() {
+            ended.reasons().for_each(|(id, cancelled)| watch.ended(id, ending(cancelled)));
         }
         // Others may have their ids from here on.
         self.shared.unserved.forget(|launch| ended.launches.contains(launch));

@@ -2,6 +2,7 @@
 
 use super::counts::AllCounts;
 use super::inline::{Inline, InlineCall};
+use super::launch_watch::LaunchWatches;
 use super::launches::{CancelReason, LaunchRecord, Launches};
 use super::messages::Messages;
 use super::posts::PostCounts;
@@ -122,6 +123,8 @@ pub(crate) struct Shared {
     pub engine: Arc<Engine>,
     /// Records the calls, if somebody wants to know them.
     pub trace: Option<Source>,
+    /// Is told of launches, for a while.
+    pub launch_watch: LaunchWatches,
     /// Calls that are handled one after the other.
     pub turns: Turns,
     /// Whoever rings while the header says that consumers sleep calls [`Shared::wake`].

@@ -28,10 +28,11 @@ use hostcall_abi::trace::{PointKind, PointSwitch, UNWANTED};
 use hostcall_device::services::TracePointsHandler;
 use hostcall_locks::Mutex;
 use hostcall_seam::{Backend, DeviceAddress, DeviceKind, Memory as DeviceMemory};
-use hostcall_server::Server;
 use hostcall_server::services::Reports;
+use hostcall_server::{LaunchRecord, LaunchWatch, Server};
 use hostcall_trace::{Ending, Flush, PointNumbers, Points, PointsPage, Source, Tracer};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -130,39 +131,56 @@ impl TracePointsHandler for PointService {
     }
 }
 
-/// The launches whose points a recording has met. The trace names them as of then.
-struct Launches {
-    server: Arc<Server>,
+/// Which launches a recording wants, and their names in the trace.
+struct Recorder {
     /// Where the tracer records no launches by itself: what does.
     source: Option<Source>,
     filter: PointFilter,
-    /// Whether each is wanted.
-    met: HashMap<LaunchId, bool>,
+    launches: Mutex<Launches>,
 }
 
-impl Launches {
-    fn wants(&mut self, launch: LaunchId) -> bool {
-        *self.met.entry(launch).or_insert_with(|| {
-            let record = self.server.launches().record(launch);
-            let kernel = record.as_ref().map_or("", |record| &record.kernel);
-            let is_wanted = self.filter.wants_launch(launch, kernel);
-            if let (true, Some(source), Some(record)) = (is_wanted, &self.source, &record) {
-                source.launch_began(launch, &record.kernel, record.workgroups);
-            }
-            is_wanted
-        })
+#[derive(Default)]
+struct Launches {
+    /// Whether each is wanted.
+    are_wanted: HashMap<LaunchId, bool>,
+    /// Those that have ended, of which pages may be unread.
+    over: Vec<LaunchId>,
+    /// Those that had ended when there was nothing to read.
+    all_read: Vec<LaunchId>,
+}
+
+impl LaunchWatch for Recorder {
+    fn began(&self, launch: LaunchId, record: &LaunchRecord) {
+        let mut launches = self.launches.lock();
+        let Entry::Vacant(place) = launches.are_wanted.entry(launch) else { return };
+        let is_wanted = self.filter.wants_launch(launch, &record.kernel);
+        place.insert(is_wanted);
+        if let (true, Some(source)) = (is_wanted, &self.source) {
+            source.launch_began(launch, &record.kernel, record.workgroups);
+        }
     }
 
-    /// Forgets launches that are over, of which all is read.
-    fn forget(&mut self) {
-        let launches = self.server.launches();
-        self.met.retain(|launch, is_wanted| {
-            let is_known = launches.is_known(*launch);
-            if let (false, true, Some(source)) = (is_known, *is_wanted, &self.source) {
-                source.launch_ended(*launch, Ending::OK);
-            }
-            is_known
-        });
+    fn ended(&self, launch: LaunchId, ending: Ending) {
+        let mut launches = self.launches.lock();
+        let Some(is_wanted) = launches.are_wanted.get(&launch).copied() else { return };
+        launches.over.push(launch);
+        if let (true, Some(source)) = (is_wanted, &self.source) {
+            source.launch_ended(launch, ending);
+        }
+    }
+}
+
+impl Recorder {
+    fn wants(&self, launch: LaunchId) -> bool {
+        self.launches.lock().are_wanted.get(&launch).copied().unwrap_or_default()
+    }
+
+    /// Forgets launches that were over when there was nothing to read, the last time and now.
+    fn forget(&self) {
+        let Launches { are_wanted, over, all_read } = &mut *self.launches.lock();
+        for launch in std::mem::replace(all_read, std::mem::take(over)) {
+            are_wanted.remove(&launch);
+        }
     }
 }
 
@@ -171,7 +189,7 @@ struct Drain {
     reader: RawReader<u64>,
     points: Arc<Points>,
     others: Arc<WrittenByOthers>,
-    launches: Launches,
+    launches: Arc<Recorder>,
     words: Vec<u64>,
     /// Of the channel.
     pages: usize,
@@ -263,7 +281,9 @@ impl Reading {
                     let mut drain = reads.0.lock();
                     match drain.pass(PAGES_OF_A_PASS) {
                         0 => {
-                            drain.launches.forget();
+                            if drain.points.has_room() {
+                                drain.launches.forget();
+                            }
                             drop(drain);
                             pace.wait(LOOK);
                         }
@@ -371,6 +391,17 @@ impl PointsChannel {
         Ok(Channel { reader: RawReader::new(&inner), inner, params })
     }
 
+    /// Ends what is recorded.
+    fn stop(&self, channel: &Channel, recorded: &mut Option<Recorded>) {
+        // A device that has failed runs no kernel any more.
+        let _ = self.set(channel, new_number(), false);
+        let ended = recorded.take();
+        // It reads what is there. Points that are asked for meanwhile are wanted still.
+        drop(ended);
+        channel.inner.server.watch_launches(None);
+        *self.names.recorded.lock() = None;
+    }
+
     /// Stores the switch's word, for kernels that run too.
     fn set(&self, channel: &Channel, number: u32, is_on: bool) -> Result<(), Error> {
         let switch = PointSwitch::new(channel.params.address().get(), number, is_on);
@@ -378,6 +409,18 @@ impl PointsChannel {
         // SAFETY: the word lies there, and kernels read it atomically.
         unsafe { self.core.backend.store_words(self.switch, &word.to_le_bytes(), 8) }?;
         Ok(self.written_by_others()?.set(if is_on { number } else { 0 })?)
+    }
+}
+
+impl Drop for PointsChannel {
+    fn drop(&mut self) {
+        let State { channel: Some(channel), mut recorded, .. } = std::mem::take(self.state.get_mut()) else {
+            return;
+        };
+        // Threads that have a context of the device write no more.
+        if recorded.is_some() && !self.core.is_forked() {
+            self.stop(&channel, &mut recorded);
+        }
     }
 }
 
@@ -414,22 +457,22 @@ impl DevicePoints for PointsChannel {
             points.has_hosts_clock(hostcall_softdev::now_ns);
         }
         let dropped = reader.dropped_records();
-        let launches = Launches {
-            server: server.clone(),
-            source: of_launches,
-            filter: filter.clone(),
-            met: HashMap::new(),
-        };
+        let launches =
+            Arc::new(Recorder { source: of_launches, filter: filter.clone(), launches: Mutex::default() });
         let words = Vec::new();
-        let drain = Drain { reader, points: points.clone(), others, launches, words, pages, dropped };
+        let (records, launches) = (launches.clone(), launches as Arc<dyn LaunchWatch>);
+        let drain =
+            Drain { reader, points: points.clone(), others, launches: records, words, pages, dropped };
         let reading = Reading::start(drain, self.core.backend.clone(), tracer)?;
+        server.watch_launches(Some(launches));
         *self.names.recorded.lock() = Some((points, filter));
+        *begun += 1;
+        // Once it is there its end switches off what was switched on, also in part.
+        *recorded = Some(Recorded { number: *begun, _reading: reading, is_on: true });
         if let Err(error) = self.set(channel, new_number(), true) {
-            *self.names.recorded.lock() = None;
+            self.stop(channel, recorded);
             return Err(error);
         }
-        *begun += 1;
-        *recorded = Some(Recorded { number: *begun, _reading: reading, is_on: true });
         Ok(*begun)
     }
 
@@ -456,11 +499,6 @@ impl DevicePoints for PointsChannel {
         if recorded.as_ref().is_none_or(|recorded| recorded.number != recording) {
             return;
         }
-        // A device that has failed runs no kernel any more.
-        let _ = self.set(channel, new_number(), false);
-        let ended = recorded.take();
-        // It reads what is there. Points that are asked for meanwhile are wanted still.
-        drop(ended);
-        *self.names.recorded.lock() = None;
+        self.stop(channel, recorded);
     }
 }
