@@ -10,8 +10,8 @@
 //! # Ok::<(), hostcall::Error>(())
 //! ```
 //!
-//! A program that is to be scraped calls [`prometheus::serve`](crate::prometheus::serve) (feature `serve`), one that pushes
-//! to a collector [`otlp::Push`](crate::otlp::Push) (feature `otlp`). Neither is needed where `hostcall serve` runs beside it.
+//! A program that is to be scraped calls `prometheus::serve` (feature `serve`), one that pushes
+//! to a collector `otlp::Push` (feature `otlp`). Neither is needed where `hostcall serve` runs beside it.
 //!
 //! The series have an end: they are told apart by device, service, method and how a call ended, and by the rank of a job's
 //! process; never by processes, launches, addresses or slots.
