@@ -90,6 +90,8 @@ pub(crate) trait DevicePoints: Send + Sync {
         records_launches: bool,
         filter: PointFilter,
     ) -> Result<u64, Error>;
+    /// Says whether there is one.
+    fn is_recorded(&self) -> bool;
     /// Switches the points of a recording on or off, if it is not over.
     fn switch(&self, recording: u64, is_on: bool) -> Result<(), Error>;
     /// Ends a recording, if it is not over: all that was written is in the tracer's queue then.

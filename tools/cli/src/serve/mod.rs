@@ -86,7 +86,10 @@ impl<T: Clone> Told<T> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         match &*told {
             Some((at, value)) if at.elapsed() < FRESH_FOR => value.clone(),
-            _ => told.insert((Instant::now(), look())).1.clone(),
+            _ => {
+                let value = look();
+                told.insert((Instant::now(), value)).1.clone()
+            }
         }
     }
 }

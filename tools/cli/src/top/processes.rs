@@ -51,10 +51,14 @@ impl Processes {
                 Err(WatchError::NotThere(_) | WatchError::OtherUser(_)) if self.pids.is_empty() => {}
                 // Those that were seen have ended.
                 Err(WatchError::NotThere(_)) if self.now.iter().any(|seen| seen.who.pid == pid) => {}
-                Err(WatchError::Silent(_)) => {
-                    now.extend(self.now.iter().find(|seen| seen.who.pid == pid).cloned())
+                Err(error)
+                    if !self.pids.is_empty()
+                        && !matches!(error, WatchError::Silent(_) | WatchError::Cut(_)) =>
+                {
+                    return Err(error.to_string());
                 }
-                Err(error) => return Err(error.to_string()),
+                // Of several one may be of another version, or have too much to do.
+                Err(_) => now.extend(self.now.iter().find(|seen| seen.who.pid == pid).cloned()),
             }
         }
         self.now = now;

@@ -172,7 +172,9 @@ impl LaunchWatch for Recorder {
 
 impl Recorder {
     fn wants(&self, launch: LaunchId) -> bool {
-        self.launches.lock().are_wanted.get(&launch).copied().unwrap_or_default()
+        // Of a launch that nobody knows the device may say what it likes: it is kept where nothing else is asked for.
+        let known = self.launches.lock().are_wanted.get(&launch).copied();
+        known.unwrap_or_else(|| self.filter.wants_launch(launch, ""))
     }
 
     /// Forgets launches that were over when there was nothing to read, the last time and now.
@@ -474,6 +476,10 @@ impl DevicePoints for PointsChannel {
             return Err(error);
         }
         Ok(*begun)
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.state.lock().recorded.is_some()
     }
 
     fn switch(&self, recording: u64, is_on: bool) -> Result<(), Error> {

@@ -1,18 +1,27 @@
 //! The side that looks: which processes there are, and what one of them says.
 
-use super::socket::{PREFIX, read_line, write_line};
+use super::socket::{PREFIX, peer, read_line, write_line};
 use super::state::{Metrics, Process};
 use super::{Answer, Request};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::de::DeserializeOwned;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How long a process may take for its answer.
+/// How long a process may take for its answer, and how long where it begins or ends a trace.
 const LONGEST_ANSWER: Duration = Duration::from_secs(3);
+const LONGEST_TRACE_ANSWER: Duration = Duration::from_secs(30);
+
+impl Request {
+    fn longest(&self) -> Duration {
+        match self {
+            Self::TraceOn(_) | Self::TraceOff => LONGEST_TRACE_ANSWER,
+            Self::State | Self::Metrics => LONGEST_ANSWER,
+        }
+    }
+}
 
 /// Longest answer.
 const MOST_ANSWER_BYTES: usize = 16 << 20;
@@ -31,10 +40,11 @@ pub enum WatchError {
     #[error("process {0} is another user's, or runs in another container: look from there")]
     OtherUser(u32),
     /// It has not answered in time.
-    #[error(
-        "process {0} has not answered within {LONGEST_ANSWER:?}: it is stopped, or the machine has too much to do"
-    )]
+    #[error("process {0} has not answered in time: it is stopped, or the machine has too much to do")]
     Silent(u32),
+    /// It has taken the question and given no answer.
+    #[error("process {0} has given no answer: it ends, or has too much to do; ask again")]
+    Cut(u32),
     /// It has refused.
     #[error("process {pid} says: {why}")]
     Refused {
@@ -88,12 +98,12 @@ fn listener(line: &str) -> Option<u32> {
 /// # Errors
 /// When it cannot be asked, or does not answer.
 pub fn ask<T: DeserializeOwned>(pid: u32, request: &Request) -> Result<T, WatchError> {
-    let until = Instant::now() + LONGEST_ANSWER;
+    let until = Instant::now() + request.longest();
     let connection = connected(pid)?;
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::TimedOut => WatchError::Silent(pid),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            WatchError::NotThere(pid)
+            WatchError::Cut(pid)
         }
         _ => WatchError::System { pid, error },
     };
@@ -129,21 +139,21 @@ fn connected(pid: u32) -> Result<UnixStream, WatchError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &name)?;
-        let peer = socket_peercred(&socket)?;
-        Ok::<_, Errno>((socket, peer))
+        Ok::<_, Errno>(socket)
     };
-    let (socket, peer) = connect_now().map_err(|error| match error {
+    let socket = connect_now().map_err(|error| match error {
         Errno::CONNREFUSED | Errno::NOENT => WatchError::NotThere(pid),
         Errno::AGAIN => WatchError::Silent(pid),
         error => WatchError::System { pid, error: error.into() },
     })?;
-    let own = rustix::process::geteuid();
-    let is_own = peer.uid == own || own.is_root();
-    if !is_own || peer.pid.as_raw_nonzero().get().cast_unsigned() != pid {
+    let connection = UnixStream::from(socket);
+    let system = |error| WatchError::System { pid, error };
+    let (own, listener) = (rustix::process::geteuid(), peer(&connection).map_err(system)?);
+    let is_own = listener.uid == own.as_raw() || own.is_root();
+    if !is_own || listener.pid.cast_unsigned() != pid {
         return Err(WatchError::OtherUser(pid));
     }
-    let connection = UnixStream::from(socket);
-    connection.set_nonblocking(false).map_err(|error| WatchError::System { pid, error })?;
+    connection.set_nonblocking(false).map_err(system)?;
     Ok(connection)
 }
 

@@ -1,7 +1,7 @@
 //! Which process of which job this is.
 
 use super::state::Identity;
-use std::sync::OnceLock;
+use hostcall_locks::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Longest command line that is told.
@@ -44,14 +44,24 @@ fn command_line() -> String {
     arguments.join(" ").chars().take(MOST_CHARACTERS).collect()
 }
 
-/// When the first device was opened.
-pub(super) static SINCE: OnceLock<SystemTime> = OnceLock::new();
+/// Which process this is, as it was when its first device was opened.
+static IDENTITY: Mutex<Option<Identity>> = Mutex::new(None);
+
+/// Notes which process this is. Called where a device is opened, since a program may change its environment while another thread
+/// reads it.
+pub(super) fn note() {
+    *IDENTITY.lock() = Some(read());
+}
 
 /// Returns which process this is.
 pub(super) fn identity() -> Identity {
+    IDENTITY.lock().clone().unwrap_or_default()
+}
+
+fn read() -> Identity {
     let variable = |name: &str| std::env::var(name).ok();
     let (rank, size) = rank(variable);
-    let since = SINCE.get().and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     Identity {
         pid: std::process::id(),

@@ -1,14 +1,13 @@
 //! The side that is looked at: a thread that listens, and one for each connection, for a second or two.
 
-use super::identity::SINCE;
+use super::identity;
 use super::{Answer, Request, answer};
-use rustix::net::sockopt::socket_peercred;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How the name of a process's socket begins.
 pub(super) const PREFIX: &str = "hostcall-";
@@ -21,6 +20,9 @@ const LONGEST_EXCHANGE: Duration = Duration::from_secs(1);
 
 /// Connections at a time. Later ones are told so at once.
 const MOST_CONNECTIONS: usize = 16;
+
+/// How long one that is told so may take to hear it, which others wait for.
+const SOON: Duration = Duration::from_millis(20);
 
 /// Until the next connection is waited for after the system refused one.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -39,7 +41,7 @@ pub(crate) fn listen() {
     if LISTENS.swap(here, Ordering::SeqCst) == here {
         return;
     }
-    let _ = SINCE.set(SystemTime::now());
+    identity::note();
     if std::env::var_os("HOSTCALL_WATCH").is_some_and(|watch| watch == "off") {
         return;
     }
@@ -79,8 +81,11 @@ fn run(socket: &UnixListener) {
         }
         if CONNECTIONS.fetch_add(1, Ordering::SeqCst) >= MOST_CONNECTIONS {
             CONNECTIONS.fetch_sub(1, Ordering::SeqCst);
-            let _ =
-                reply_error(&connection, "16 others look into the process now; ask again", Instant::now());
+            let _ = reply_error(
+                &connection,
+                "16 others look into the process now; ask again",
+                Instant::now() + SOON,
+            );
             continue;
         }
         let serves = Serves(connection);
@@ -101,7 +106,20 @@ impl Drop for Serves {
 /// Says whether the other side is of the same user, or root.
 fn is_allowed(connection: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
-    socket_peercred(connection).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+    peer(connection).is_ok_and(|peer| peer.uid == own.as_raw() || peer.uid == 0)
+}
+
+/// Returns who the other side is. The number is 0 of a process that this one cannot see, such as another container's.
+#[allow(unsafe_code, reason = "the system's call; that of the crate used else has no process 0")]
+pub(super) fn peer(connection: &UnixStream) -> io::Result<libc::ucred> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let to = (&raw mut peer).cast();
+    // SAFETY: the socket is open, and `to` has as many bytes.
+    let failed = unsafe {
+        libc::getsockopt(connection.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut bytes)
+    };
+    if failed == 0 { Ok(peer) } else { Err(io::Error::last_os_error()) }
 }
 
 fn serve(connection: &UnixStream) {

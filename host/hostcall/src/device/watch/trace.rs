@@ -1,5 +1,6 @@
 //! Recording the trace points of a process that runs, because another process asks for it.
 
+use crate::device::error::Error;
 use crate::device::inner::{Device, Inner};
 use crate::device::open_devices;
 use crate::device::point_filter::PointFilter;
@@ -71,8 +72,8 @@ impl Trace {
 struct State {
     number: u64,
     trace: Option<Trace>,
-    /// A trace ends by itself now.
-    is_ending: bool,
+    /// A trace is begun, or ends by itself, just now.
+    is_busy: bool,
     ended: Option<TraceEnded>,
 }
 
@@ -107,46 +108,84 @@ pub(super) fn begin(asked: TraceAsked) -> Result<TraceBegun, String> {
     if asked.file.metadata().is_ok_and(|file| !file.is_file()) {
         return Err(format!("{} is no file: name one, or none that is there", asked.file.display()));
     }
-    let mut state = STATE.lock();
-    let state = state.get_or_insert_default();
-    if state.is_ending {
-        return Err("the trace before ends just now: ask again".into());
+    let busy = Busy::enter()?;
+    // Without the lock: a driver may hang.
+    let begun = record(asked.file, &filter);
+    let (trace, names, refused) = begun?;
+    let number = {
+        let mut state = STATE.lock();
+        let state = state.get_or_insert_default();
+        state.number += 1;
+        (state.trace, state.ended) = (Some(trace), None);
+        state.number
+    };
+    drop(busy);
+    if let Some(limit) = limit {
+        let thread = std::thread::Builder::new().name("hostcall-look".into());
+        if let Err(error) = thread.spawn(move || end_after(number, limit)) {
+            let _ = end();
+            return Err(format!("the system starts no thread that would end the trace: {error}"));
+        }
     }
-    if let Some(trace) = &state.trace {
-        return Err(format!("it is traced already, to {}: end that trace first", trace.file.display()));
+    Ok(TraceBegun { devices: names, refused })
+}
+
+/// A trace is begun or ended just now.
+struct Busy(());
+
+impl Busy {
+    /// Refuses to begin another trace.
+    fn enter() -> Result<Self, String> {
+        let mut state = STATE.lock();
+        let state = state.get_or_insert_default();
+        if let Some(trace) = &state.trace {
+            return Err(format!("it is traced already, to {}: end that trace first", trace.file.display()));
+        }
+        if std::mem::replace(&mut state.is_busy, true) {
+            return Err("another trace begins or ends just now: ask again".into());
+        }
+        Ok(Self(()))
     }
-    let devices = open();
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(state) = STATE.lock().as_mut() {
+            state.is_busy = false;
+        }
+        CHANGED.notify_all();
+    }
+}
+
+/// Begins to record the devices that are open. Returns the trace with their names, and why others are not recorded.
+fn record(file: PathBuf, filter: &PointFilter) -> Result<(Trace, Vec<String>, Vec<String>), String> {
+    let (devices, recorded): (Vec<Device>, _) =
+        open().into_iter().partition(|device| !device.inner.points.is_recorded());
+    let name = |device: &Device| device.inner.core.name.clone();
+    let mut refused: Vec<_> =
+        recorded.iter().map(|device| Error::PointsRecorded { device: name(device) }.to_string()).collect();
+    // The file is made, or emptied, where something can be recorded.
     if devices.is_empty() {
-        return Err("it has no device open".into());
+        return Err(if refused.is_empty() { "it has no device open".into() } else { refused.join("; ") });
     }
-    let tracer = Tracer::builder().file(&asked.file).and_then(|builder| builder.start());
+    let tracer = Tracer::builder().file(&file).and_then(|builder| builder.start());
     let tracer = tracer.map_err(|error| error.to_string())?;
-    let mut trace = Trace { file: asked.file, tracer, recordings: Vec::new() };
-    let (mut names, mut refused) = (Vec::new(), Vec::new());
+    let mut trace = Trace { file, tracer, recordings: Vec::new() };
+    let mut names = Vec::new();
     for device in devices {
         match device.record_points(&trace.tracer, filter.clone()) {
             Ok(recording) => {
                 trace.recordings.push(recording);
-                names.push(device.inner.core.name.clone());
+                names.push(name(&device));
             }
             Err(error) => refused.push(error.to_string()),
         }
     }
     if names.is_empty() {
-        let _ = trace.tracer.finish(LONGEST_FINISH);
+        let _ = trace.end();
         return Err(refused.join("; "));
     }
-    state.number += 1;
-    (state.trace, state.ended) = (Some(trace), None);
-    if let Some(limit) = limit {
-        let number = state.number;
-        let thread = std::thread::Builder::new().name("hostcall-look".into());
-        if let Err(error) = thread.spawn(move || end_after(number, limit)) {
-            let _ = state.trace.take().map(Trace::end);
-            return Err(format!("the system starts no thread that would end the trace: {error}"));
-        }
-    }
-    Ok(TraceBegun { devices: names, refused })
+    Ok((trace, names, refused))
 }
 
 fn filter(asked: &TraceAsked) -> Result<PointFilter, String> {
@@ -182,13 +221,14 @@ fn end_after(number: u64, limit: Duration) {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let trace = running.trace.take();
-            running.is_ending = true;
+            running.is_busy = true;
             drop(state);
+            let busy = Busy(());
             let ended = trace.map(Trace::end);
             if let Some(state) = STATE.lock().as_mut() {
-                (state.is_ending, state.ended) = (false, ended);
+                state.ended = ended;
             }
-            CHANGED.notify_all();
+            drop(busy);
             return;
         }
         state = CHANGED.wait_timeout(state, left).0;
@@ -198,8 +238,8 @@ fn end_after(number: u64, limit: Duration) {
 /// Ends the trace, or says how it has ended.
 pub(super) fn end() -> Result<TraceEnded, String> {
     let (trace, ended) = {
-        let is_ending = |state: &mut Option<State>| state.as_ref().is_some_and(|state| state.is_ending);
-        let mut state = CHANGED.wait_while(STATE.lock(), is_ending);
+        let is_busy = |state: &mut Option<State>| state.as_ref().is_some_and(|state| state.is_busy);
+        let mut state = CHANGED.wait_while(STATE.lock(), is_busy);
         let state = state.get_or_insert_default();
         (state.trace.take(), state.ended.take())
     };
