@@ -592,7 +592,8 @@ fn a_closed_device_ends_everything() {
     assert!(matches!(read.wait(), Err(Error::Closed)));
     assert!(!called.load(Ordering::Relaxed));
     assert!(stream.synchronize().is_err());
-    assert!(matches!(other.synchronize(), Err(Error::Closed)), "its wait was dropped");
+    let ended = other.synchronize();
+    assert!(matches!(ended, Err(Error::Closed)), "its wait was dropped: {ended:?}");
     assert!(matches!(count.launch(&stream, ONE, (&value,)), Err(Error::Closed)));
     assert!(matches!(stream.record(), Err(Error::Closed)));
     assert!(matches!(device.stream(), Err(Error::Closed)));

@@ -45,14 +45,21 @@ impl StreamQueue {
         if state.in_host_function {
             return Some(next);
         }
-        if self.dead.get().is_some() || self.device.core.closed.load(Ordering::SeqCst) {
+        let is_over = || self.dead.get().is_some() || self.device.core.closed.load(Ordering::SeqCst);
+        if is_over() {
             return self.drop_next(state, next);
         }
         if !state.refused.is_empty() {
             next.before.append(&mut state.refused);
         }
-        if !next.before.is_empty() && self.is_held_back(&mut next.before) {
-            return Some(next);
+        if !next.before.is_empty() {
+            if self.is_held_back(&mut next.before) {
+                return Some(next);
+            }
+            // What it waited for may be over because it was dropped.
+            if is_over() {
+                return self.drop_next(state, next);
+            }
         }
         if next.operation.is_of_host() {
             return self.begin_host_function(state, next);
