@@ -1975,7 +1975,7 @@ HOSTCALL_FUNCTION void hostcall_signal_word(uint64_t address, uint64_t word) {
 #define HOSTCALL_WAIT_TRIES 16u
 #define HOSTCALL_WAIT_LAP_BITS 19u
 #define HOSTCALL_WAIT_AFTER_LOG2 10u
-#define HOSTCALL_WAIT_EVERY_LOG2 16u
+#define HOSTCALL_WAIT_EVERY_LOG2 13u
 
 /* Of a wait. */
 #define HOSTCALL_WAIT_FLAG_ 1u
@@ -2115,7 +2115,7 @@ HOSTCALL_LONG_FUNCTION void hostcall_end_wait_(uint64_t context, uint64_t told) 
     }
 }
 
-/* Whether a wait is told after so many polls: 1024, twice as many each time, and each 65536. */
+/* Whether a wait is told after so many polls: 1024, twice as many each time, and each 8192. */
 HOSTCALL_FUNCTION int hostcall_wait_is_due_(uint32_t polls) {
     return (polls & ((UINT32_C(1) << HOSTCALL_WAIT_AFTER_LOG2) - 1)) == 0 &&
            ((polls & (polls - 1)) == 0 || (polls & ((UINT32_C(1) << HOSTCALL_WAIT_EVERY_LOG2) - 1)) == 0);

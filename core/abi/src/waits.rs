@@ -28,7 +28,7 @@ pub const TRIES: u32 = 16;
 pub const TELL_AFTER_LOG2: u32 = 10;
 
 /// Most polls between two times that a wave says that it still waits, as a power of two.
-pub const TELL_EVERY_LOG2: u32 = 16;
+pub const TELL_EVERY_LOG2: u32 = 13;
 
 /// Words of the host's memory before the first entry.
 pub const HEADER_WORDS: usize = 8;

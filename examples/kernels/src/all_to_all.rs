@@ -44,7 +44,7 @@ fn word_of(from: u32, to: u32, round: u64) -> u64 {
 }
 
 // ANCHOR: exchange
-/// Sends and receives as many rounds as there are to be. A rank sends to all others, waits for all of them, and goes on.
+/// Exchanges words in rounds: a rank sends to all others, waits for all of them, and goes on.
 #[kernel]
 pub fn exchange(lane: &Lane, plan: Plan) {
     let peer = lane.local_id() as u32;

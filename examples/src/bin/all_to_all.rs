@@ -157,7 +157,9 @@ impl Job {
         loop {
             let before = self.look();
             std::thread::sleep(BETWEEN_LOOKS);
-            let explained = watch::explain(&before, &self.look());
+            let mut explained = watch::explain(&before, &self.look());
+            // Who runs and says nothing may be about to wait.
+            explained.culprits.retain(|culprit| culprit.why != Why::Runs);
             if !explained.culprits.is_empty() {
                 return Ok((explained, begin.elapsed()));
             }

@@ -112,7 +112,9 @@ impl Wait {
         if self.polls == self.next {
             core::hint::cold_path();
             self.told = tell(self.told);
-            self.next = self.polls.wrapping_add(self.polls.clamp(1, 1 << TELL_EVERY_LOG2));
+            // A poll of the software device takes longer, and costs no link.
+            let most = 1 << if target::IN_STEP { TELL_EVERY_LOG2 } else { TELL_AFTER_LOG2 };
+            self.next = self.polls.wrapping_add(self.polls.clamp(1, most));
         }
     }
 

@@ -94,21 +94,22 @@ impl WaitTable {
     /// Returns what waves wait for of launches that `server` knows, the longest waits first.
     pub fn waiting(&self, server: &Server, holders: &Holders) -> Vec<Waiting> {
         let now_ns = self.has_hosts_clock.then(hostcall_softdev::now_ns);
-        let mut waits = HashMap::<Same, (u32, u64)>::new();
+        let mut waits = HashMap::<Same, (u32, u64, u64)>::new();
         for (head, entry) in self.told().told() {
             let since_ns = now_ns.unwrap_or(entry.seen_ns).saturating_sub(entry.since_ns);
             let Entry { place, address, sequence, name, .. } = entry;
             let head_of_all = Head { lanes: 0, lap: 0, ..head }.to_word();
-            let (lanes, waited) =
+            let (lanes, waited, said) =
                 waits.entry(Same { place, head: head_of_all, address, sequence, name }).or_default();
             *lanes += head.lanes;
             *waited = since_ns.max(*waited);
+            *said = entry.seen_ns.saturating_sub(entry.since_ns).max(*said);
         }
-        let waits = waits.into_iter().filter_map(|(same, (lanes, waited_ns))| {
+        let waits = waits.into_iter().filter_map(|(same, (lanes, waited_ns, said_ns))| {
             let head = Head::of_word(same.head)?;
             let (launch, workgroup) = (LaunchId::from_bits(same.place as u32), (same.place >> 32) as u32);
             let peer = (head.peer != NO_PEER).then_some(head.peer);
-            let polled = Polled::new(same.address, peer, same.sequence);
+            let polled = Polled::new(same.address, peer, same.sequence, Duration::from_nanos(said_ns));
             let waits_for = match Kind::of(head.kind)? {
                 Kind::Flag => WaitsFor::Flag(polled),
                 Kind::Barrier => WaitsFor::Barrier(polled),

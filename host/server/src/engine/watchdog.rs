@@ -66,12 +66,14 @@ pub struct Polled {
     pub peer: Option<u32>,
     /// Which of the events there is waited for.
     pub sequence: u64,
+    /// How long the wave had waited when it said last that it still does: that goes up while it polls.
+    pub said: Duration,
 }
 
 impl Polled {
     /// What is polled.
-    pub const fn new(address: u64, peer: Option<u32>, sequence: u64) -> Self {
-        Self { address, peer, sequence }
+    pub const fn new(address: u64, peer: Option<u32>, sequence: u64, said: Duration) -> Self {
+        Self { address, peer, sequence, said }
     }
 }
 

@@ -92,8 +92,9 @@ fn launch(launch: OpenLaunch) -> LaunchState {
 
 fn polled(waits_for: WaitsFor) -> Option<Polled> {
     let (WaitsFor::Flag(polled) | WaitsFor::Barrier(polled)) = waits_for else { return None };
-    let hostcall_server::Polled { address, peer, sequence, .. } = polled;
-    Some(Polled { address, peer, sequence })
+    let hostcall_server::Polled { address, peer, sequence, said, .. } = polled;
+    let said_ns = u64::try_from(said.as_nanos()).unwrap_or(u64::MAX);
+    Some(Polled { address, peer, sequence, said_ns })
 }
 
 pub(super) fn wait(waiting: Waiting) -> Wait {

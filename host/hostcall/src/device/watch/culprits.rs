@@ -11,14 +11,14 @@
 //! | runs, and nothing of it waits; runs no launch; is not there | it has not sent it yet, or never will |
 //!
 //! So each wait that stands still leads to a [`Culprit`], or into a circle of ranks that hold each other up. Processes say what they
-//! say at different moments: [`Explanation`]s are of waits that two looks have found, one a while after the other
-//! ([`explain`]'s `before`).
+//! say at different moments: [`Explanation`]s are of waits that two looks have found, one a while after the other, and whose waves
+//! have polled in between ([`explain`]'s `before`).
 //!
 //! It takes memory for what the processes said, which each of them bounds, and time in proportion to that.
 
 use super::state::{Identity, Polled, Process, Wait};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 /// A process of a job.
@@ -128,8 +128,8 @@ struct Held<'a> {
     wait: &'a Wait,
 }
 
-/// Explains what `processes` wait for. Of waits for ranks those count that `before` has too: what the same processes said a while
-/// before. Without an earlier look, give `processes` twice.
+/// Explains what `processes` wait for. Of waits for ranks those count that `before` has too, and that have polled since: what the
+/// same processes said a while before, such as 100 ms.
 pub fn explain(before: &[Process], processes: &[Process]) -> Explanation {
     let stood = standing(before);
     let ranks = by_rank(processes);
@@ -138,7 +138,9 @@ pub fn explain(before: &[Process], processes: &[Process]) -> Explanation {
     for (from, process) in processes.iter().enumerate() {
         for wait in waits(process) {
             let Some(polled) = wait.polled else { continue };
-            let Some(peer) = polled.peer.filter(|_| stood.contains(&key(process, wait))) else { continue };
+            let said_before = stood.get(&key(process, wait));
+            let has_polled = said_before.is_some_and(|said_ns| *said_ns < polled.said_ns);
+            let Some(peer) = polled.peer.filter(|_| has_polled) else { continue };
             let to = ranks.get(&(process.who.job.as_str(), u64::from(peer))).copied();
             holds.push(Held { from, to, peer, polled, wait });
         }
@@ -179,11 +181,15 @@ type Key<'a> = (u32, &'a str, Option<([u32; 3], u32)>, &'a str, Option<Polled>);
 
 fn key<'a>(process: &Process, wait: &'a Wait) -> Key<'a> {
     let place = wait.place.map(|place| (place.at, place.wave));
-    (process.who.pid, &wait.launch, place, &wait.service, wait.polled)
+    let polled = wait.polled.map(|polled| Polled { said_ns: 0, ..polled });
+    (process.who.pid, &wait.launch, place, &wait.service, polled)
 }
 
-fn standing(processes: &[Process]) -> HashSet<Key<'_>> {
-    processes.iter().flat_map(|process| waits(process).map(|wait| key(process, wait))).collect()
+/// The waits, and how long each had waited when it said so last.
+fn standing(processes: &[Process]) -> HashMap<Key<'_>, u64> {
+    let said = |wait: &Wait| wait.polled.map_or(0, |polled| polled.said_ns);
+    let of = |process| waits(process).map(move |wait| (key(process, wait), said(wait)));
+    processes.iter().flat_map(of).collect()
 }
 
 /// Finds processes by job and rank. One that was started again is the later one.
@@ -289,7 +295,7 @@ mod tests {
             launch: "0.1".into(),
             service: (*name).to_owned(),
             waited_s: 1.5,
-            polled: Some(Polled { address: 0, peer: *peer, sequence: *sequence }),
+            polled: Some(Polled { address: 0, peer: *peer, sequence: *sequence, said_ns: 5 }),
             ..Wait::default()
         };
         let waiting: Vec<Wait> = waits.iter().map(wait).collect();
@@ -300,8 +306,17 @@ mod tests {
         Process { who, devices: vec![device], ..Process::default() }
     }
 
+    /// What they said before.
+    fn earlier(processes: &[Process]) -> Vec<Process> {
+        let mut processes = processes.to_vec();
+        let devices = processes.iter_mut().flat_map(|process| &mut process.devices);
+        let polled = devices.flat_map(|device| &mut device.waiting).filter_map(|wait| wait.polled.as_mut());
+        polled.for_each(|polled| polled.said_ns -= 1);
+        processes
+    }
+
     fn sentences(processes: &[Process]) -> Vec<String> {
-        explain(processes, processes).culprits.iter().map(ToString::to_string).collect()
+        explain(&earlier(processes), processes).culprits.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -315,18 +330,20 @@ mod tests {
         let told = "rank 0 (process 100): rank 2 (process 102) has waited for its `signal` number 5 for 1.5 s, and it is past \
                     that: it waits for number 6 of rank 2";
         assert_eq!(sentences(&processes), [told]);
-        let explained = explain(&processes, &processes);
+        let explained = explain(&earlier(&processes), &processes);
         assert_eq!((explained.held_up, explained.circles.len()), (3, 0));
         // What an earlier look has not found may have been going on.
-        let earlier = [&processes[..2], &[process(2, &[(Some(0), "signal", 4)])], &processes[3..]].concat();
-        assert_eq!(explain(&earlier, &processes).culprits, []);
+        let before = [&processes[..2], &[process(2, &[(Some(0), "signal", 4)])], &processes[3..]].concat();
+        assert_eq!(explain(&earlier(&before), &processes).culprits, []);
+        // Nor what has not polled since.
+        assert_eq!(explain(&processes, &processes), Explanation::default());
     }
 
     #[test]
     fn who_does_not_wait_is_named() {
         let waits = process(0, &[(Some(1), "signal", 5)]);
         let of = |other: Process| {
-            let mut explained = explain(&[waits.clone()], &[waits.clone(), other]);
+            let mut explained = explain(&earlier(&[waits.clone()]), &[waits.clone(), other]);
             explained.culprits.pop().map(|culprit| culprit.why)
         };
         assert_eq!(of(process(1, &[])), Some(Why::Runs));
@@ -343,7 +360,7 @@ mod tests {
         // Of a rank that was started again the later process counts.
         idle.who.since = 7.0;
         let both = [waits.clone(), process(1, &[(Some(0), "signal", 9)]), idle];
-        assert_eq!(explain(&both, &both).culprits[0].why, Why::RunsNothing);
+        assert_eq!(explain(&earlier(&both), &both).culprits[0].why, Why::RunsNothing);
         // Another job's rank is another rank.
         let mut other = process(1, &[]);
         other.who.job = "other".into();
@@ -356,7 +373,7 @@ mod tests {
             (0..5).map(|rank| process(rank, &[(Some((rank as u32 + 1) % 5), "ring", 3)])).collect();
         let beside = process(7, &[(Some(2), "ring", 3)]);
         let processes = [ring, vec![beside]].concat();
-        let explained = explain(&processes, &processes);
+        let explained = explain(&earlier(&processes), &processes);
         assert_eq!(explained.culprits, []);
         let ranks: Vec<_> = explained
             .circles
@@ -365,7 +382,7 @@ mod tests {
             .collect();
         assert_eq!(ranks, [[0, 1, 2, 3, 4]]);
         let own = [process(0, &[(Some(0), "own", 1)])];
-        assert_eq!(explain(&own, &own).circles.len(), 1);
+        assert_eq!(explain(&earlier(&own), &own).circles.len(), 1);
     }
 
     proptest! {
@@ -378,7 +395,7 @@ mod tests {
                 let waits: Vec<_> = waits.iter().map(|(peer, number)| (Some(*peer), "signal", *number)).collect();
                 process(rank as u64, &waits)
             }).collect();
-            let explained = explain(&processes, &processes);
+            let explained = explain(&earlier(&processes), &processes);
             let count: usize = waits.iter().map(Vec::len).sum();
             prop_assert!(explained.culprits.len() as u64 + explained.held_up <= count as u64);
             prop_assert_eq!(count == 0, explained.culprits.is_empty() && explained.held_up == 0);

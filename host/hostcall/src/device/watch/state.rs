@@ -172,6 +172,9 @@ pub struct Polled {
     pub peer: Option<u32>,
     /// Which of the events there is waited for.
     pub sequence: u64,
+    /// How long the wave had waited, in ns, when it said last that it still does: that goes up while it polls.
+    #[serde(default)]
+    pub said_ns: u64,
 }
 
 /// What a device's kernels print.
