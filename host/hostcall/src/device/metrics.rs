@@ -59,7 +59,7 @@ impl Latency {
     fn add(&mut self, other: &Self) {
         self.counts.resize(self.counts.len().max(other.counts.len()), 0);
         for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
-            *sum += count;
+            *sum = sum.saturating_add(*count);
         }
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
@@ -125,10 +125,11 @@ impl MethodMetrics {
 
     fn add(&mut self, other: &Self) {
         for (status, count) in &other.calls {
-            *self.calls.entry(status.clone()).or_default() += count;
+            let sum = self.calls.entry(status.clone()).or_default();
+            *sum = sum.saturating_add(*count);
         }
-        self.posts += other.posts;
-        self.waiting += other.waiting;
+        self.posts = self.posts.saturating_add(other.posts);
+        self.waiting = self.waiting.saturating_add(other.waiting);
         self.oldest_wait_s = self.oldest_wait_s.max(other.oldest_wait_s);
         self.at_once.add(&other.at_once);
         self.later.add(&other.later);
@@ -168,16 +169,17 @@ macro_rules! device_metrics {
         impl DeviceMetrics {
             /// Adds what other devices of the name count.
             pub fn add(&mut self, other: &Self) {
-                self.open += other.open;
+                self.open = self.open.saturating_add(other.open);
                 self.oldest_wait_s = self.oldest_wait_s.max(other.oldest_wait_s);
                 for (end, count) in &other.launches_ended {
-                    *self.launches_ended.entry(end.clone()).or_default() += count;
+                    let sum = self.launches_ended.entry(end.clone()).or_default();
+                    *sum = sum.saturating_add(*count);
                 }
                 for method in &other.methods {
                     self.method(&method.service, &method.method).add(method);
                 }
-                $(self.$sum += other.$sum;)*
-                $(self.$level += other.$level;)*
+                $(self.$sum = self.$sum.saturating_add(other.$sum);)*
+                $(self.$level = self.$level.saturating_add(other.$level);)*
             }
 
             /// Forgets what is of open devices alone: what is left only grows.

@@ -20,6 +20,7 @@ use hostcall_seam::{Backend, DeviceAddress, DeviceKind, Memory, Pinned};
 use hostcall_server::{Polled, Server, Waiting, WaitsFor};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Entries for each wave: its lanes may wait for different things.
@@ -36,6 +37,8 @@ pub(crate) struct WaitTable {
     entries: u32,
     /// The device's clock is the host's.
     has_hosts_clock: bool,
+    /// What [`WaitTable::was_full`] has seen.
+    untold_before: AtomicU64,
 }
 
 /// Lanes of a wave that wait for the same thing.
@@ -66,7 +69,7 @@ impl WaitTable {
         bytes.resize(block.len(), 0);
         // SAFETY: the memory is new, and as long.
         unsafe { backend.write_now(block.address(), &bytes) }?;
-        Ok(Self { table, block, entries, has_hosts_clock: is_software })
+        Ok(Self { table, block, entries, has_hosts_clock: is_software, untold_before: AtomicU64::new(0) })
     }
 
     /// Returns the address of the parameters, for kernels.
@@ -130,6 +133,13 @@ impl WaitTable {
         waits
     }
 
+    /// Returns whether a wave has found no entry since this was asked last: entries may be taken that nobody gives back, by kernels
+    /// that left a wait without saying so.
+    pub fn was_full(&self) -> bool {
+        let untold = self.told().untold();
+        self.untold_before.swap(untold, Ordering::Relaxed) != untold
+    }
+
     /// Frees the entries of launches that are over, whose waves left some. Nothing is done where none ever waited.
     pub fn free(&self, backend: &dyn Backend, is_over: impl Fn(LaunchId) -> bool) {
         if !self.told().is_used() {
@@ -145,7 +155,7 @@ impl WaitTable {
             let holder = Holder::of_word(u64::from_le_bytes(*word));
             if holder.launch != LaunchId::NONE && is_over(holder.launch) {
                 let at = holders.offset(8 * index as u64);
-                // SAFETY: as above. WAIT-ENTRY: no wave of the launch is left that would give the entry back.
+                // SAFETY: as above. WAIT-ENTRY: a wave of the launch that is left, such as a context's, finds the entry another's.
                 let _ = unsafe { backend.store_words(at, &holder.freed().to_word().to_le_bytes(), 8) };
             }
         }

@@ -38,7 +38,6 @@ fn resource(who: &Identity) -> Resource {
         text("service.instance.id", format!("{}:{}:{}", who.host, who.pid, nanoseconds(who.since))),
         text("host.name", &*who.host),
         number("process.pid", who.pid.into()),
-        text("process.command_line", &*who.program),
         text("hostcall.job", &*who.job),
     ];
     attributes.extend(who.rank.map(|rank| number("hostcall.rank", rank)));

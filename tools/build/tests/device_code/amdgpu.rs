@@ -6,11 +6,15 @@ use std::process::Command;
 
 /// A read-modify-write that an image may hold, by the start of its mnemonic, and why it is right. On memory of
 /// the host it would need atomics over the link, which not every machine has.
-const ALLOWED_ATOMICS: &[(&str, &str)] = &[(
+const ALLOWED_ATOMICS: &[(&str, &str)] = &[
     // Of 32 and 64 bits, by each architecture's names.
-    "flat_atomic_cmpswap",
-    "the lock of a slot that parts of a wave share and the bitmap of the pool, both in memory of the device",
-)];
+    (
+        "flat_atomic_cmpswap",
+        "the lock of a slot that parts of a wave share, the bitmap of the pool, and who has an entry of the wait table: all in \
+         memory of the device",
+    ),
+    ("flat_atomic_add", "the count of waits that found no entry of the wait table, in memory of the device"),
+];
 
 /// What is wrong with the image, a sentence each.
 pub fn problems(image: &hostcall_build::Image, limits: &Limits) -> Vec<String> {

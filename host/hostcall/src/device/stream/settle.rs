@@ -251,11 +251,14 @@ impl StreamQueue {
         ends
     }
 
-    /// Frees what waves of cancelled launches have left in the wait table. Of a launch that ended well they left nothing.
+    /// Frees what waves of cancelled launches have left in the wait table. Of others they may have left something where a kernel
+    /// leaves a wait without saying so, which is looked for once the table is full.
     fn free_waits(&self, cancelled: &[(LaunchId, CancelReason)]) {
-        if !cancelled.is_empty() {
-            let is_cancelled = |launch| cancelled.iter().any(|(of, _)| *of == launch);
-            self.device.waits.free(&*self.device.core.backend, is_cancelled);
+        let (waits, backend) = (&self.device.waits, &*self.device.core.backend);
+        if waits.was_full() {
+            waits.free(backend, |launch| !self.device.server.launches().is_known(launch));
+        } else if !cancelled.is_empty() {
+            waits.free(backend, |launch| cancelled.iter().any(|(of, _)| *of == launch));
         }
     }
 
