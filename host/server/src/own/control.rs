@@ -294,9 +294,10 @@ impl Server {
         // Others may have their ids from here on.
         self.shared.unserved.forget(|launch| ended.launches.contains(launch));
         let is_context = ended.has_context;
+        let count = ended.launches.lists().map(|launches| u64::from(launches.count())).sum();
         let cancelled = self.shared.launches.free(ended);
-        if !is_context && !cancelled.is_empty() {
-            self.shared.statistics.count_ends(&cancelled);
+        if !is_context {
+            self.shared.statistics.count_ends(count, &cancelled);
         }
         cancelled
     }
@@ -427,7 +428,7 @@ impl Server {
         (0..region.layout().home_slots).map(of).filter(|ready| ready.entries > 0).collect()
     }
 
-    /// Returns how many launches have ended otherwise than by themselves, and how: see [`CancelReason`].
+    /// Returns how many launches have ended, contexts apart, and how: by themselves, or see [`CancelReason`].
     pub fn launch_ends(&self) -> [(&'static str, u64); ENDS.len()] {
         let mut ends = ENDS.map(|name| (name, 0));
         for (end, count) in ends.iter_mut().zip(&self.shared.statistics.ends) {

@@ -52,7 +52,7 @@ impl Count {
 }
 
 /// How launches end otherwise than by themselves, in the order of [`Counters::ends`].
-pub(crate) const ENDS: [&str; 5] = ["panicked", "exited", "failed", "timed_out", "cancelled"];
+pub(crate) const ENDS: [&str; 6] = ["ok", "panicked", "exited", "failed", "timed_out", "cancelled"];
 
 pub(crate) struct Counters {
     /// By consumer.
@@ -61,7 +61,7 @@ pub(crate) struct Counters {
     pub declined_posts: AtomicU64,
     pub garbage_posts: AtomicU64,
     pub broken_slots: AtomicU64,
-    /// Launches that did not end by themselves.
+    /// Launches that have ended, without contexts.
     pub ends: [AtomicU64; ENDS.len()],
 }
 
@@ -77,15 +77,16 @@ impl Counters {
         }
     }
 
-    /// Counts launches that did not end by themselves.
-    pub fn count_ends(&self, launches: &[(LaunchId, CancelReason)]) {
-        for (_, why) in launches {
+    /// Counts launches that have ended, some of which were cancelled.
+    pub fn count_ends(&self, launches: u64, cancelled: &[(LaunchId, CancelReason)]) {
+        self.ends[0].fetch_add(launches.saturating_sub(cancelled.len() as u64), Ordering::Relaxed);
+        for (_, why) in cancelled {
             let end = match why {
-                CancelReason::Panicked => 0,
-                CancelReason::Exited(_) => 1,
-                CancelReason::Failed | CancelReason::BrokenSlot => 2,
-                CancelReason::TimedOut => 3,
-                CancelReason::Asked | CancelReason::Closed => 4,
+                CancelReason::Panicked => 1,
+                CancelReason::Exited(_) => 2,
+                CancelReason::Failed | CancelReason::BrokenSlot => 3,
+                CancelReason::TimedOut => 4,
+                CancelReason::Asked | CancelReason::Closed => 5,
             };
             self.ends[end].fetch_add(1, Ordering::Relaxed);
         }
