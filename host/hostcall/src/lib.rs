@@ -76,6 +76,7 @@
 //! owners, reaper         who gave a stream an operation; the thread that looks after streams, host functions
 //! core, open_devices     what outlives an open device; the open devices of the process
 //! waiting, words         threads that wait; words that streams and kernels share
+//! here, wait_table       what threads of contexts ask; what waves say that they wait for
 //! buffer, transfer       memory with its types; copies and fills that were checked
 //! images, hostcalls      code; what answers kernels that speak ROCm's protocol
 //! metrics, look          what devices count; what others may look at of one

@@ -147,11 +147,10 @@ impl Point {
 pub struct On(PointSwitch);
 
 impl On {
-    /// Where points write; `None` before they were on.
+    /// Where points write that were on before. What is rare asks again, and has no more to keep for it.
     #[inline(always)]
-    fn ever() -> Option<Self> {
-        let switch = PointSwitch::of_word(target::here().point_switch());
-        (switch.params() != 0).then_some(Self(switch))
+    fn before() -> Self {
+        Self(PointSwitch::of_word(target::here().point_switch()))
     }
 
     /// Whom an id holds for: the switch's number, and values of these types.
@@ -227,10 +226,11 @@ type Records = RawStream<'static, u64, DropNewest>;
 /// Writes one record of a group that came to `point` together, with the values of its first lane. Returns the point's id and
 /// the time; `None` if the record was not kept.
 #[inline(always)]
-fn write_record(group: Group, on: On, point: &'static Point, tags: u64, words: &[u64]) -> Option<(u32, u64)> {
+fn write_record(group: Group, point: &'static Point, tags: u64, words: &[u64]) -> Option<(u32, u64)> {
     if group.here.unwinding() {
         return None;
     }
+    let on = On::before();
     let (mut id, mut now_ns) = (0, 0);
     if group.is_leader() {
         now_ns = group.here.clock_ns();
@@ -338,11 +338,8 @@ impl Drop for Span {
 
 #[inline(always)]
 fn begin(on: On, point: &'static Point) -> (u32, u64) {
-    if point.is_unwanted(on, 0) {
-        return (0, 0);
-    }
     match begin_at_once(on, point) {
-        (0, _) => begin_slowly(on, point),
+        (0, _) => begin_slowly(point),
         begun => begun,
     }
 }
@@ -355,8 +352,11 @@ fn begin_at_once(on: On, point: &'static Point) -> (u32, u64) {
 
 #[cold]
 #[inline(never)]
-fn begin_slowly(on: On, point: &'static Point) -> (u32, u64) {
-    Group::meet(site(point), (0, 0), |group| match write_record(group, on, point, 0, &[]) {
+fn begin_slowly(point: &'static Point) -> (u32, u64) {
+    if point.is_unwanted(On::before(), 0) {
+        return (0, 0);
+    }
+    Group::meet(site(point), (0, 0), |group| match write_record(group, point, 0, &[]) {
         Some((id, now_ns)) => (id | if group.is_leader() { Span::FIRST } else { 0 }, now_ns),
         None => (0, 0),
     })
@@ -364,19 +364,18 @@ fn begin_slowly(on: On, point: &'static Point) -> (u32, u64) {
 
 #[inline(always)]
 fn end(id: u32, began_ns: u64) {
-    // There is a span, so that points were on.
-    let Some(on) = On::ever() else { return };
-    if !end_at_once(on, id, began_ns) {
-        end_slowly(on, id, began_ns);
+    if !end_at_once(id, began_ns) {
+        end_slowly(id, began_ns);
     }
 }
 
 /// Ends a span that all lanes of the wave end together, of which the first one is the span's, if that is no more than to store.
 #[inline(never)]
-fn end_at_once(on: On, id: u32, began_ns: u64) -> bool {
+fn end_at_once(id: u32, began_ns: u64) -> bool {
     if !target::IN_STEP {
         return false;
     }
+    let on = On::before();
     let here = target::here();
     let wave = here.wave_lanes();
     if here.converge(0) != wave {
@@ -395,7 +394,8 @@ fn end_at_once(on: On, id: u32, began_ns: u64) -> bool {
 /// Ends the spans of the lanes that come here together. Each of their first lanes writes a record.
 #[cold]
 #[inline(never)]
-fn end_slowly(on: On, id: u32, began_ns: u64) {
+fn end_slowly(id: u32, began_ns: u64) {
+    let on = On::before();
     static SITE: u8 = 0;
     let group = Group::converge(core::ptr::from_ref(&SITE) as usize as u64);
     let is_first = id & Span::FIRST != 0;
@@ -428,8 +428,8 @@ fn end_slowly(on: On, id: u32, began_ns: u64) {
 pub fn write<const N: usize>(on: On, point: &'static Point, tags: [u8; N], words: [u64; N]) {
     const { assert!(N <= MAX_POINT_WORDS, "an event has five values at most") };
     let tags = tags::of(&tags);
-    if !point.is_unwanted(on, tags) && !write_values_at_once(on, point, tags, words) {
-        write_values(on, point, tags, words);
+    if !write_values_at_once(on, point, tags, words) {
+        write_values(point, tags, words);
     }
 }
 
@@ -441,8 +441,11 @@ fn write_values_at_once<const N: usize>(on: On, point: &'static Point, tags: u64
 
 #[cold]
 #[inline(never)]
-fn write_values<const N: usize>(on: On, point: &'static Point, tags: u64, words: [u64; N]) {
-    Group::meet(site(point), (), |group| _ = write_record(group, on, point, tags, &words));
+fn write_values<const N: usize>(point: &'static Point, tags: u64, words: [u64; N]) {
+    if point.is_unwanted(On::before(), tags) {
+        return;
+    }
+    Group::meet(site(point), (), |group| _ = write_record(group, point, tags, &words));
 }
 
 /// The tag of a value's type, which has a fixed size.

@@ -17,6 +17,7 @@ mod foreign;
 mod forked;
 pub mod graph;
 mod grid;
+mod here;
 mod hostcalls;
 mod images;
 mod inner;

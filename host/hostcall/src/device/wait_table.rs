@@ -7,7 +7,7 @@
 
 use super::core::Holders;
 use super::error::Error;
-use super::raw::here;
+use super::here::here;
 use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::Layout;

@@ -23,7 +23,7 @@ pub use hostcall_device::raw::{Block, DropNewest, OverwriteOldest, Policy};
 use hostcall_locks::Mutex;
 pub(super) use memory::Memory;
 pub(crate) use of_others::WrittenByOthers;
-pub(super) use of_others::here;
+
 use pace::Pace;
 pub(crate) use points::PointsChannel;
 pub(super) use points::{PointNames, PointService};

@@ -8,15 +8,15 @@
 use super::Memory;
 use crate::device::core::Core;
 use crate::device::error::Error;
+use crate::device::here::here;
 use crate::device::inner::PointsOfOthers;
 use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::context::{MOST_PLACE_PAGE_BYTES, PLACE_BYTES, POINTS_BYTES, PlaceState, PointsParams};
 use hostcall_abi::raw::ForeignRawParams;
 use hostcall_abi::raw::{Place, RawLayout};
 use hostcall_seam::{Backend, BackendError, DeviceAddress, DeviceKind, Memory as DeviceMemory};
-use std::cell::Cell;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// Of a channel's pages, the part of which places have one open at most.
@@ -114,25 +114,4 @@ impl PointsOfOthers for WrittenByOthers {
             }
         }
     }
-}
-
-/// The clock of the software device, and the number of the calling thread: threads count up from 0 as they come here first.
-///
-/// # Safety
-/// A `u32` of the caller's lies at `thread`.
-pub(in crate::device) unsafe extern "C" fn here(thread: *mut u32) -> u64 {
-    static THREADS: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        static NUMBER: Cell<Option<u32>> = const { Cell::new(None) };
-    }
-    // A thread that ends has lost its number, and gets another one.
-    let number = NUMBER.try_with(|number| {
-        let known = number.get().unwrap_or_else(|| THREADS.fetch_add(1, Ordering::Relaxed));
-        number.set(Some(known));
-        known
-    });
-    let number = number.unwrap_or_else(|_| THREADS.fetch_add(1, Ordering::Relaxed));
-    // SAFETY: the caller's promise.
-    unsafe { thread.write(number) };
-    hostcall_softdev::now_ns()
 }
