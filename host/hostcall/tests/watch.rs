@@ -78,7 +78,11 @@ fn a_hang_is_seen_with_its_reason() {
     drop(open);
     closing.join().unwrap();
     drop((stream, device));
-    assert_eq!(device_of(&own(), "stand"), None);
+    // With its last device a process is there no more; other tests may have some.
+    match watch::state(std::process::id()) {
+        Ok(process) => assert_eq!(device_of(&process, "stand"), None),
+        Err(error) => assert!(matches!(error, WatchError::NotThere(_) | WatchError::Cut(_)), "{error}"),
+    }
 }
 
 #[test]
@@ -225,13 +229,13 @@ fn looking_keeps_no_device() {
             Ok(Arc::strong_count(&self.0) as u32)
         }
     }
+    let kept = Device::open("cpu").unwrap();
     let (stop, stopped) = channel::<()>();
     let looks = std::thread::spawn(move || {
         while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
             own();
         }
     });
-    let kept = Device::open("cpu").unwrap();
     for _ in 0..20 {
         let shared = Arc::new(());
         let device = Device::builder("cpu").service(Gate::serve(Told(shared.clone()))).open().unwrap();

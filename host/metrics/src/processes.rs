@@ -4,6 +4,9 @@
 use hostcall::watch::{self, Metrics};
 use std::collections::{BTreeMap, HashMap};
 
+/// Processes that are told apart of those that are there no more.
+const MOST_GONE: usize = 4096;
+
 /// Ranks that are told apart of processes that have ended; a rank may be any number.
 const MOST_RANKS: usize = 4096;
 
@@ -12,7 +15,10 @@ const MOST_RANKS: usize = 4096;
 pub struct Processes {
     /// By number.
     now: HashMap<u32, Metrics>,
-    /// What those have counted that have ended, by rank.
+    /// What those had counted that were there no more, by number and by when they had begun: one that has no device open is not
+    /// there, and may have one again.
+    gone: HashMap<(u32, u64), Metrics>,
+    /// The same of more than are told apart, by rank.
     ended: BTreeMap<Option<u64>, Metrics>,
 }
 
@@ -42,12 +48,23 @@ impl Processes {
         for (pid, before) in std::mem::replace(&mut self.now, now) {
             // Another process may have the number.
             if self.now.get(&pid).is_none_or(|now| now.who.since != before.who.since) {
+                if self.gone.len() < MOST_GONE {
+                    let key = (pid, before.who.since.to_bits());
+                    self.gone.insert(key, before);
+                    continue;
+                }
                 let rank = before.who.rank.filter(|_| self.ended.len() < MOST_RANKS);
                 let devices = before.devices.into_iter().map(|device| device.ended()).collect();
                 self.ended.entry(rank).or_default().add(Metrics::new(before.who, devices));
             }
         }
+        let now = &self.now;
+        self.gone.retain(|(pid, since), _| now.get(pid).is_none_or(|now| now.who.since.to_bits() != *since));
         let mut all = self.ended.clone();
+        for before in self.gone.values() {
+            let devices = before.devices.iter().map(|device| device.clone().ended()).collect();
+            all.entry(before.who.rank).or_default().add(Metrics::new(before.who.clone(), devices));
+        }
         for metrics in self.now.values() {
             all.entry(metrics.who.rank).or_default().add(metrics.clone());
         }
@@ -88,5 +105,7 @@ mod tests {
             [(None, 1, 13), (Some(0), 1, 2)]
         );
         assert_eq!(look(&[]), [(None, 0, 13), (Some(0), 0, 2)]);
+        // One of them has a device again.
+        assert_eq!(look(&[(1, metrics(None, 3.0, 4))]), [(None, 1, 16), (Some(0), 0, 2)]);
     }
 }

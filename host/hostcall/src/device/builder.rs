@@ -288,6 +288,7 @@ impl DeviceBuilder {
             waits: waits.clone(),
             stdio: builtins.stdio_shared(),
             tracer: traced.as_ref().map(|traced| traced.tracer.clone()),
+            _listens: Box::new(watch::listen()),
         });
         let inner = Arc::new_cyclic(|device| Inner {
             core,
@@ -316,7 +317,6 @@ impl DeviceBuilder {
         let device: Weak<dyn Any + Send + Sync> = Arc::downgrade(&inner) as _;
         let look = inner.look.clone();
         open_devices::note(inner.core.id(), OpenDevice { device, core, owners, look });
-        watch::listen();
         end_launches_that_report(&inner);
         Ok(Device { inner })
     }

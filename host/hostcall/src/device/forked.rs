@@ -8,7 +8,7 @@ use super::inner::Inner;
 use super::metrics::{DeviceMetrics, hold_ended};
 use super::open_devices::{self, OpenDevice};
 use super::waiting::hold_waiters;
-use super::watch::{forget_trace, hold_trace, stop_in_child};
+use super::watch::{forget_trace, hold_listener, hold_trace, stop_in_child};
 use hostcall_locks::MutexGuard;
 use hostcall_seam::DeviceKind;
 use hostcall_server::services::hold_check_numbers;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 struct Held {
     devices: MutexGuard<'static, Vec<(u64, OpenDevice)>>,
     ended: MutexGuard<'static, BTreeMap<String, DeviceMetrics>>,
-    _others: [Box<dyn Any>; 6],
+    _others: [Box<dyn Any>; 7],
 }
 
 thread_local! {
@@ -47,6 +47,7 @@ extern "C" fn before() {
         ended: hold_ended(),
         _others: [
             trace,
+            Box::new(hold_listener()),
             Box::new(hold_captures()),
             Box::new(hold_waiters()),
             Box::new(hostcall_softdev::hold_locks()),
@@ -78,12 +79,12 @@ extern "C" fn in_child() {
         std::mem::forget(device);
     };
     let _ = FORKING.try_with(|forking| {
-        stop_in_child();
         if let Some(mut held) = forking.borrow_mut().take() {
             held.ended.clear();
             held.devices.drain(..).for_each(close);
             drop(held);
             forget_trace();
+            stop_in_child();
         }
     });
 }

@@ -8,6 +8,7 @@ use hostcall_locks::Mutex;
 use hostcall_server::services::Stdio;
 use hostcall_server::{Server, Waiting};
 use hostcall_trace::Tracer;
+use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub(crate) struct Parts {
     pub waits: Arc<WaitTable>,
     pub stdio: Arc<Stdio>,
     pub tracer: Option<Tracer>,
+    /// Has other processes be able to look.
+    pub _listens: Box<dyn Any + Send + Sync>,
 }
 
 /// A device as others look at it. Who looks does not keep the device: its end waits until nobody looks, and drops what is here

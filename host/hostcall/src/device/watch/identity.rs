@@ -50,7 +50,10 @@ static IDENTITY: Mutex<Option<Identity>> = Mutex::new(None);
 /// Notes which process this is. Called where a device is opened, since a program may change its environment while another thread
 /// reads it.
 pub(super) fn note() {
-    *IDENTITY.lock() = Some(read());
+    let mut identity = IDENTITY.lock();
+    if identity.as_ref().is_none_or(|identity| identity.pid != std::process::id()) {
+        *identity = Some(read());
+    }
 }
 
 /// Returns which process this is.

@@ -1,6 +1,6 @@
 //! How another process of the same user looks into this one, also while everything in it hangs.
 //!
-//! From the first device on a thread listens on an abstract socket, `@hostcall-PID`, which leaves nothing on disk. Who connects
+//! While a device is open a thread listens on an abstract socket, `@hostcall-PID`, which leaves nothing on disk. Who connects
 //! writes one line of JSON, a [`Request`], and gets one line back. Both sides check who the other one is, bound what they read,
 //! and give up soon, so that neither holds up the other. With `HOSTCALL_WATCH=off` in the environment nobody listens; where the
 //! system gives no socket or thread, nobody can look in, and all else goes on.
@@ -35,7 +35,7 @@ pub use state::{
 };
 pub use trace::{TraceAsked, TraceBegun, TraceEnded};
 
-pub(crate) use socket::{listen, stop_in_child};
+pub(crate) use socket::{hold as hold_listener, listen, stop_in_child};
 pub(crate) use trace::{forget as forget_trace, hold as hold_trace};
 
 use serde::{Deserialize, Serialize};

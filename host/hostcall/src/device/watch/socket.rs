@@ -2,11 +2,15 @@
 
 use super::identity;
 use super::{Answer, Request, answer};
+use hostcall_locks::{Mutex, MutexGuard};
+use rustix::net::{Shutdown, shutdown};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How the name of a process's socket begins.
@@ -27,53 +31,100 @@ const SOON: Duration = Duration::from_millis(20);
 /// Until the next connection is waited for after the system refused one.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// The process that listens or has tried to: a child is another one. 0 before.
-static LISTENS: AtomicU32 = AtomicU32::new(0);
-
-/// The socket; -1 where there is none.
-static SOCKET: AtomicI32 = AtomicI32::new(-1);
-
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Has others look into the process from now on, unless they can already or the environment says that they may not.
-pub(crate) fn listen() {
+/// What listens while a device is open.
+#[derive(Default)]
+struct Listener {
+    /// Of which process: a child is another one.
+    pid: u32,
+    devices: usize,
+    socket: Option<Listens>,
+}
+
+/// A socket, its thread, which has it too, and what says to that that it shall end.
+struct Listens {
+    socket: Arc<UnixListener>,
+    thread: JoinHandle<()>,
+    shall_end: Arc<AtomicBool>,
+}
+
+static LISTENER: Mutex<Option<Listener>> = Mutex::new(None);
+
+/// Others can look into the process while this lives, and its thread is there.
+pub(crate) struct Listening(u32);
+
+/// Has others look into the process as long as what is returned lives, unless the environment says that they may not, or the system
+/// gives no socket or thread: then it is tried again with the next device.
+pub(crate) fn listen() -> Listening {
     let here = std::process::id();
-    if LISTENS.swap(here, Ordering::SeqCst) == here {
-        return;
+    let mut listener = LISTENER.lock();
+    let listener = listener.get_or_insert_default();
+    if listener.pid != here {
+        *listener = Listener { pid: here, ..Listener::default() };
     }
     identity::note();
-    if std::env::var_os("HOSTCALL_WATCH").is_some_and(|watch| watch == "off") {
-        return;
+    listener.devices += 1;
+    if listener.socket.is_none() && std::env::var_os("HOSTCALL_WATCH").is_none_or(|watch| watch != "off") {
+        let begin = || {
+            let name = format!("{PREFIX}{here}");
+            let socket = Arc::new(UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?);
+            let shall_end = Arc::<AtomicBool>::default();
+            let (of_thread, told) = (socket.clone(), shall_end.clone());
+            let thread = std::thread::Builder::new().name("hostcall-look".into());
+            let thread = thread.spawn(move || run(&of_thread, &told))?;
+            Ok::<_, io::Error>(Listens { socket, thread, shall_end })
+        };
+        match begin() {
+            Ok(socket) => listener.socket = Some(socket),
+            Err(error) => tracing::debug!(%error, "no other process can look into this one"),
+        }
     }
-    let begin = || {
-        let name = format!("{PREFIX}{here}");
-        let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-        let number = socket.as_raw_fd();
-        std::thread::Builder::new().name("hostcall-look".into()).spawn(move || run(&socket))?;
-        SOCKET.store(number, Ordering::SeqCst);
-        Ok::<_, io::Error>(())
-    };
-    if let Err(error) = begin() {
-        tracing::debug!(%error, "no other process can look into this one");
+    Listening(here)
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut listener = LISTENER.lock();
+        let Some(listener) = listener.as_mut().filter(|listener| listener.pid == self.0) else { return };
+        listener.devices -= 1;
+        if listener.devices == 0
+            && let Some(Listens { socket, thread, shall_end }) = listener.socket.take()
+        {
+            shall_end.store(true, Ordering::SeqCst);
+            // It wakes the thread, which waits for nothing else; the next socket has the same name.
+            if shutdown(&socket, Shutdown::Both).is_ok() {
+                let _ = thread.join();
+            }
+        }
     }
+}
+
+/// Nobody opens the first device or closes the last one, as far as this module knows of it, while what is returned lives.
+pub(crate) fn hold() -> impl Sized {
+    let listener: MutexGuard<'static, _> = LISTENER.lock();
+    listener
 }
 
 /// Closes the socket in a child of the process, where nobody listens: it would seem to be there as long as the child is.
 #[allow(unsafe_code, reason = "the socket is another thread's, which the child does not have")]
 pub(crate) fn stop_in_child() {
-    let socket = SOCKET.swap(-1, Ordering::SeqCst);
     CONNECTIONS.store(0, Ordering::SeqCst);
-    if socket >= 0 {
-        // SAFETY: the thread that owns the socket is the parent's, and never closes it there. Nobody else uses it here.
-        drop(unsafe { OwnedFd::from_raw_fd(socket) });
+    if let Some(listens) = LISTENER.lock().take().and_then(|listener| listener.socket) {
+        let number = listens.socket.as_raw_fd();
+        std::mem::forget(listens);
+        // SAFETY: the thread that has the socket too is the parent's, and never closes it here. Nobody else uses it here.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
 }
 
-/// Waits for connections until the process ends.
-fn run(socket: &UnixListener) {
-    loop {
+/// Takes connections until the last device has ended.
+fn run(socket: &UnixListener, shall_end: &AtomicBool) {
+    while !shall_end.load(Ordering::SeqCst) {
         let Ok((connection, _)) = socket.accept() else {
-            std::thread::sleep(RETRY_AFTER);
+            if !shall_end.load(Ordering::SeqCst) {
+                std::thread::sleep(RETRY_AFTER);
+            }
             continue;
         };
         if !is_allowed(&connection) {
