@@ -1,14 +1,12 @@
 //! Raw channels as their users have them: recordings, several readers, and what a channel keeps.
 
-use hostcall::device::Error;
 use hostcall::raw::{Block, DropNewest, OverwriteOldest, Placement, RawChannel, RawStream};
 use hostcall::server::WaitsFor;
 use hostcall::trace::{Event, Reader, StreamFile, Tracer};
-use hostcall::{Device, Grid, Hostcall, HostcallRef, Lane, LaunchKernel, kernel};
+use hostcall::{Device, Grid, Lane, LaunchKernel, kernel};
 use std::fs::File;
 use std::io::{self, Write};
 use std::process::Command;
-use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 #[kernel]

@@ -343,7 +343,7 @@ mod tests {
     fn who_does_not_wait_is_named() {
         let waits = process(0, &[(Some(1), "signal", 5)]);
         let of = |other: Process| {
-            let mut explained = explain(&earlier(&[waits.clone()]), &[waits.clone(), other]);
+            let mut explained = explain(&earlier(std::slice::from_ref(&waits)), &[waits.clone(), other]);
             explained.culprits.pop().map(|culprit| culprit.why)
         };
         assert_eq!(of(process(1, &[])), Some(Why::Runs));
