@@ -528,7 +528,8 @@ class Device(_Closing):
 
     def waiting(self) -> list[Wait]:
         """Returns the calls of kernels that wait for their functions, and what else of the device's waits for the host."""
-        return [Wait(*found, None if polled is None else Polled(*polled)) for *found, polled in self._raw.waiting()]
+        of = self._raw.waiting()
+        return [Wait(*found[:7], None if found[7] is None else Polled(*found[7])) for found in of]
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Flushes all contexts and what kernels printed, and raises what there is to raise, as ``Context.flush`` does.
