@@ -53,15 +53,13 @@ impl Drop for Job {
 #[test]
 fn a_rank_that_left_out_a_signal_is_named() {
     let mut job = Job::start("left-out", &[(1, 5), (0, 6), (0, 6)]);
-    let text = job.look_for(&[], "2 other waits for ranks follow from that");
+    // Where the machine is too busy for the ranks to poll, an early look may say less.
+    let text = job.look_for(&[], "it is past that: it waits for number 6 of rank 0\n");
     let [first, second] = [job.pid(0), job.pid(1)];
     let culprit = format!(
         "culprit: rank 1 (process {second}): rank 0 (process {first}) has waited for its `signal` number 5 for "
     );
-    assert!(
-        text.contains(&culprit) && text.contains("it is past that: it waits for number 6 of rank 0\n"),
-        "{text}"
-    );
+    assert!(text.contains(&culprit), "{text}");
     assert!(text.contains(&format!("  rank 0, process {first} (")), "{text}");
     let wave = ", wave 0: has waited for the flag `signal`, number 5 of rank 1 for ";
     assert!(text.contains(" of main on cpu, workgroup (0, 0, 0)") && text.contains(wave), "{text}");
