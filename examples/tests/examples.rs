@@ -101,6 +101,7 @@ fn the_kernels_are_built_for_nvidia() {
         "count_bytes",
         "double",
         "end",
+        "exchange",
         "gather",
         "join",
         "measure",

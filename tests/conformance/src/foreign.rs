@@ -642,6 +642,9 @@ impl std::fmt::Display for Done {
     }
 }
 
+/// With fewer replays nothing is said of the process's memory, which other cases may use beside it.
+const LEAST_OF_MEMORY: u64 = 10_000;
+
 /// Replays `count` times. `code` is kernels that another compiler made of `bindings/c/tests/c/turn_kernels.hip`, in place of those
 /// that the suite has.
 ///
@@ -669,7 +672,7 @@ pub fn run(context: &Context, count: u64, code: Option<Vec<u8>>) -> Result<Done,
         }
         stage.all_at_once()?;
         let host_bytes = [host_before, host_bytes()?];
-        if host_bytes[1] > host_before + HOST_LIMIT_BYTES {
+        if count >= LEAST_OF_MEMORY && host_bytes[1] > host_before + HOST_LIMIT_BYTES {
             return Err(format!("the host's memory grew: {host_bytes:?} bytes"));
         }
         let seconds = start.elapsed().as_secs_f64();
