@@ -1946,7 +1946,7 @@ HOSTCALL_FUNCTION void hostcall_signal_word(uint64_t address, uint64_t word) {
  *         hostcall_wait_goes_on(&wait, context, "signal", &flags[peer], peer, round);
  *     hostcall_wait_end(&wait, context);
  *
- * A wait of less than 1024 polls counts them. A longer one is told in memory of the host, which `hostcall waits`, SIGQUIT of
+ * Each way out of the loop ends the wait. A wait of less than 1024 polls counts them. A longer one is told in memory of the host, which `hostcall waits`, SIGQUIT of
  * `hostcall run` and Device::waiting in Rust read without a driver, also while all hangs. With a context of 0, a post queue's, and a
  * host that is older than version 1.2, a wait polls and says nothing. OpenCL C has none of it.
  */
@@ -2617,9 +2617,10 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
  * end.
  *
  * While nobody traces, values are not computed, and a point is a look at a word in memory of the device. Traces may begin and end
- * while kernels run (`Device::record_points` in Rust, `hostcall trace on`); on a GPU a span that was begun is ended all the same. A loop whose steps are short gives its points `hostcall_traced(context)`, taken once before it: that is 0
- * where nobody traces then, and a point is a look at a register. A context of 0, and a host that is older than trace points, are not
- * traced. OpenCL C has none of it.
+ * while kernels run (`Device::record_points` in Rust, `hostcall trace on`); on a GPU a span that was begun is ended all the same. A
+ * loop whose steps are short gives its points `hostcall_traced(context)`, taken once before it: that is 0 where nobody traces then,
+ * and a point is a look at a register. A context of 0, and a host that is older than trace points, are not traced. OpenCL C has none
+ * of it.
  */
 #if !defined(__OPENCL_C_VERSION__)
 

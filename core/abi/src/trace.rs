@@ -26,8 +26,11 @@ pub const UNWANTED: u32 = (1 << POINT_ID_BITS) - 1;
 /// | bits | |
 /// |---|---|
 /// | 0 | whether points write |
-/// | 1–4 and 48–63 | the switch's number, which is another one each time that something else is wanted: what a point remembers of one number does not hold for others |
-/// | 5–47 | the address of the channel's [`RawParams`](crate::raw::RawParams). It stays when points are switched off, for spans that end then |
+/// | 1–4 and 48–63 | the switch's number |
+/// | 5–47 | the address of the channel's [`RawParams`](crate::raw::RawParams) |
+///
+/// The number is another one each time that something else is wanted: what a point remembers of one number does not hold for others.
+/// The address stays when points are switched off, for spans that end then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PointSwitch(u64);
 
@@ -36,7 +39,7 @@ impl PointSwitch {
     pub const NUMBER_BITS: u32 = 20;
     const LOW_BITS: u32 = 4;
     /// What addresses are multiples of, at least.
-    pub const ALIGN: u64 = 1 << (Self::LOW_BITS + 1);
+    const ALIGN: u64 = 1 << (Self::LOW_BITS + 1);
     const ADDRESS: u64 = (1 << 48) - Self::ALIGN;
 
     /// The switch for a channel whose parameters lie there; `None` where the word has no room for the address.

@@ -1,7 +1,7 @@
 //! What several processes have counted, as numbers that never fall: processes that have ended go on counting here, as long as
 //! this process runs.
 
-use hostcall::watch::{self, Metrics};
+use hostcall::watch::{self, Metrics, Request, WatchError};
 use std::collections::{BTreeMap, HashMap};
 
 /// Processes that are told apart of those that are there no more.
@@ -26,13 +26,11 @@ impl Processes {
     /// Looks at processes, or at all of this user's where none is named. Returns what those of one rank, and those without one,
     /// have counted together. A process that does not answer counts what it had counted before.
     pub fn look(&mut self, named: &[u32]) -> Vec<Metrics> {
-        let all = || watch::processes().unwrap_or_default();
-        let pids = if named.is_empty() { all() } else { named.to_owned() };
         let mut seen = HashMap::new();
-        for pid in pids {
-            match watch::metrics(pid) {
+        for (pid, answer) in watch::ask_all(named, &Request::Metrics).unwrap_or_default() {
+            match answer {
                 Ok(metrics) => _ = seen.insert(pid, metrics),
-                Err(watch::WatchError::NotThere(_) | watch::WatchError::OtherUser(_)) => {}
+                Err(WatchError::NotThere(_) | WatchError::OtherUser(_)) => {}
                 Err(_) => seen.extend(self.now.remove(&pid).map(|before| (pid, before))),
             }
         }

@@ -1,7 +1,7 @@
 //! `hostcall waits`: what the waves of running processes wait for, and because of whom.
 
 use crate::{Outcome, complain, print, visible};
-use hostcall::watch::{self, Process, WatchError, explain};
+use hostcall::watch::{self, Process, Request, explain};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -52,17 +52,17 @@ pub fn run(pids: &[u32], as_json: bool) -> Outcome {
 
 /// Asks the processes, and those of their jobs. Others that do not answer are left out, and told where all are asked.
 fn look(pids: &[u32]) -> Result<Vec<Process>, Box<dyn std::error::Error>> {
-    let mut there: BTreeSet<u32> = watch::processes()?.into_iter().collect();
-    there.extend(pids);
-    let mut processes = Vec::new();
-    for pid in there {
-        match watch::state(pid) {
+    let mut processes = Vec::<Process>::new();
+    for (_, answer) in watch::ask_all(&[], &Request::State)? {
+        match answer {
             Ok(process) => processes.push(process),
-            Err(error) if pids.contains(&pid) => return Err(error.into()),
-            // It has ended meanwhile, or is nobody's business here.
-            Err(WatchError::NotThere(_) | WatchError::OtherUser(_)) => {}
             Err(error) if pids.is_empty() => complain(error),
             Err(_) => {}
+        }
+    }
+    for pid in pids {
+        if !processes.iter().any(|process| process.who.pid == *pid) {
+            processes.push(watch::state(*pid)?);
         }
     }
     if !pids.is_empty() {

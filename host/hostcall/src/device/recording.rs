@@ -76,6 +76,11 @@ impl PointRecording {
         self.switch(true)
     }
 
+    /// Says whether the device has ended, and the recording with it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.points.strong_count() == 0
+    }
+
     fn switch(&self, is_on: bool) -> Result<(), Error> {
         self.points.upgrade().ok_or(Error::Closed)?.switch(self.number, is_on)
     }

@@ -1,5 +1,6 @@
 //! What waves wait for that no server knows of, as they say in the device's wait table ([`hostcall_abi::waits`]): flags, barriers of
-//! the author's, free call slots, pages of raw channels. The table lies in memory of the host, so that a look asks no driver and waits for nothing.
+//! the author's, free call slots, pages of raw channels. The table lies in memory of the host, so that a look asks no driver and
+//! waits for nothing.
 //!
 //! A wave that ends while it waits, since its launch is cancelled or it panics, leaves its entry. Nobody is told of it, as its launch is
 //! over; it is free again once the launch is settled ([`WaitTable::free`]).
@@ -137,7 +138,11 @@ impl WaitTable {
     /// that left a wait without saying so.
     pub fn was_full(&self) -> bool {
         let untold = self.told().untold();
-        self.untold_before.swap(untold, Ordering::Relaxed) != untold
+        let is_new = untold != self.untold_before.load(Ordering::Relaxed);
+        if is_new {
+            self.untold_before.store(untold, Ordering::Relaxed);
+        }
+        is_new
     }
 
     /// Frees the entries of launches that are over, whose waves left some. Nothing is done where none ever waited.

@@ -1,7 +1,7 @@
 //! `hostcall serve`: a page that shows what processes do, and their metrics for Prometheus and OpenTelemetry.
 
 use crate::{Outcome, complain, print, spawn};
-use hostcall::watch;
+use hostcall::watch::{Process, Request as Ask, WatchError, ask_all};
 use hostcall_metrics::http::{Reply, Request, Server};
 use hostcall_metrics::processes::Processes;
 use hostcall_metrics::{otlp, prometheus};
@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 
 /// The page, which has all that it needs. `NONCE` stands for what a browser runs and styles it by.
 const PAGE: &str = include_str!("page.html");
-
-/// Processes that are looked into at a time.
-const MOST_PROCESSES: usize = 64;
 
 /// For how long what processes said is told again, however many ask.
 const FRESH_FOR: Duration = Duration::from_millis(200);
@@ -54,21 +51,11 @@ fn random() -> std::io::Result<String> {
 
 /// Says what each process says, or why it does not.
 fn states(pids: &[u32]) -> Value {
-    let named = !pids.is_empty();
-    let pids = if named { pids.to_owned() } else { watch::processes().unwrap_or_default() };
-    let of = |pid: u32| match watch::state(pid) {
-        Ok(process) => Some(json!({ "pid": pid, "process": process })),
-        // It has ended since, or is not this user's to see.
-        Err(watch::WatchError::NotThere(_) | watch::WatchError::OtherUser(_)) if !named => None,
-        Err(error) => Some(json!({ "pid": pid, "error": error.to_string() })),
+    let of = |(pid, answer): (u32, Result<Process, WatchError>)| match answer {
+        Ok(process) => json!({ "pid": pid, "process": process }),
+        Err(error) => json!({ "pid": pid, "error": error.to_string() }),
     };
-    // One that does not answer holds up no others.
-    let told: Vec<Value> = std::thread::scope(|scope| {
-        let looks: Vec<_> =
-            pids.into_iter().take(MOST_PROCESSES).map(|pid| scope.spawn(move || of(pid))).collect();
-        looks.into_iter().filter_map(|look| look.join().ok().flatten()).collect()
-    });
-    Value::Array(told)
+    ask_all(pids, &Ask::State).unwrap_or_default().into_iter().map(of).collect()
 }
 
 /// What was told last, and when.

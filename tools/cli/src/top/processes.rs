@@ -2,7 +2,7 @@
 
 use super::counts::{MethodShown, Shown};
 use super::{Source, time};
-use hostcall::watch::{self, DeviceMetrics, Latency, MethodMetrics, Process, WatchError};
+use hostcall::watch::{self, DeviceMetrics, Latency, MethodMetrics, Process, Request, WatchError};
 use hostcall_trace::escaped;
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -39,16 +39,12 @@ impl Processes {
 
     /// Asks them. A process that is not there any more is not shown.
     fn look(&mut self) -> Result<(), String> {
-        let all = || {
-            watch::processes()
-                .map_err(|error| format!("the system does not say which processes there are: {error}"))
-        };
-        let pids = if self.pids.is_empty() { all()? } else { self.pids.clone() };
+        let answers = watch::ask_all(&self.pids, &Request::State)
+            .map_err(|error| format!("the system does not say which processes there are: {error}"))?;
         let mut now = Vec::new();
-        for pid in pids {
-            match watch::state(pid) {
+        for (pid, answer) in answers {
+            match answer {
                 Ok(process) => now.push(process),
-                Err(WatchError::NotThere(_) | WatchError::OtherUser(_)) if self.pids.is_empty() => {}
                 // Those that were seen have ended.
                 Err(WatchError::NotThere(_)) if self.now.iter().any(|seen| seen.who.pid == pid) => {}
                 Err(error)

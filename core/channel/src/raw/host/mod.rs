@@ -211,7 +211,7 @@ impl Collector {
     }
 
     /// Returns how many pages waves may take, ever, as they are told: those that were lost count besides.
-    pub fn told(&self) -> u64 {
+    fn told(&self) -> u64 {
         self.given + self.lost
     }
 

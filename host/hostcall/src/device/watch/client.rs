@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use serde::de::DeserializeOwned;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a process may take for its answer, and how long where it begins or ends a trace.
@@ -22,6 +23,9 @@ impl Request {
         }
     }
 }
+
+/// Processes that [`ask_all`] asks.
+const MOST_ASKED: usize = 64;
 
 /// Longest answer.
 const MOST_ANSWER_BYTES: usize = 16 << 20;
@@ -114,6 +118,28 @@ pub fn ask<T: DeserializeOwned>(pid: u32, request: &Request) -> Result<T, WatchE
         Answer::Ok(answer) => Ok(answer),
         Answer::Error(why) => Err(WatchError::Refused { pid, why }),
     }
+}
+
+/// Asks these processes, or all that can be looked into where none is named, all at once: one that does not answer holds up no other.
+/// Of those that were not named such are left out that have ended meanwhile or are another user's. At most 64 are asked.
+///
+/// # Errors
+/// When the system does not say which there are.
+pub fn ask_all<T: DeserializeOwned + Send>(
+    named: &[u32],
+    request: &Request,
+) -> io::Result<Vec<(u32, Result<T, WatchError>)>> {
+    let pids = if named.is_empty() { processes()? } else { named.to_owned() };
+    let answers = std::thread::scope(|scope| {
+        let ask = |pid| (pid, scope.spawn(move || ask(pid, request)));
+        let asked: Vec<_> = pids.into_iter().take(MOST_ASKED).map(ask).collect();
+        let answer = |(pid, thread): (u32, ScopedJoinHandle<'_, _>)| Some((pid, thread.join().ok()?));
+        asked.into_iter().filter_map(answer).collect::<Vec<_>>()
+    });
+    let is_missing = |answer: &Result<T, WatchError>| {
+        matches!(answer, Err(WatchError::NotThere(_) | WatchError::OtherUser(_)))
+    };
+    Ok(answers.into_iter().filter(|(_, answer)| !named.is_empty() || !is_missing(answer)).collect())
 }
 
 /// Asks a process what it does now.

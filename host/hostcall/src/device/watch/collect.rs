@@ -1,6 +1,6 @@
 //! Collects what is told of the process.
 
-use super::identity::identity;
+use super::socket::who;
 use super::state::{DeviceState, LaunchState, Metrics, OutputState, Polled, Process, ThreadState, Wait};
 use crate::device::look::{Look, Parts};
 use crate::device::metrics::with_ended;
@@ -34,14 +34,14 @@ fn devices() -> Vec<Arc<Look>> {
 pub(super) fn process() -> Process {
     let states = devices().into_iter().filter_map(|device| device.at(state));
     let threads = waiting_threads().into_iter().take(MOST_THREADS).map(thread).collect();
-    Process { who: identity(), devices: states.take(MOST_DEVICES).collect(), threads }
+    Process { who: who(), devices: states.take(MOST_DEVICES).collect(), threads }
 }
 
 /// Returns what the process has counted.
 pub(super) fn metrics() -> Metrics {
     let of = |parts: &Parts| parts.metrics(&parts.waiting());
     let open: Vec<_> = devices().into_iter().filter_map(|device| device.at(of)).collect();
-    Metrics { who: identity(), devices: with_ended(open) }
+    Metrics { who: who(), devices: with_ended(open) }
 }
 
 fn state(device: &Parts) -> DeviceState {

@@ -1,7 +1,6 @@
 //! Which process of which job this is.
 
 use super::state::Identity;
-use hostcall_locks::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Longest command line that is told.
@@ -44,24 +43,8 @@ fn command_line() -> String {
     arguments.join(" ").chars().take(MOST_CHARACTERS).collect()
 }
 
-/// Which process this is, as it was when its first device was opened.
-static IDENTITY: Mutex<Option<Identity>> = Mutex::new(None);
-
-/// Notes which process this is. Called where a device is opened, since a program may change its environment while another thread
-/// reads it.
-pub(super) fn note() {
-    let mut identity = IDENTITY.lock();
-    if identity.as_ref().is_none_or(|identity| identity.pid != std::process::id()) {
-        *identity = Some(read());
-    }
-}
-
-/// Returns which process this is.
+/// Returns which process this is. It reads the environment, which a program may change while another thread of it reads.
 pub(super) fn identity() -> Identity {
-    IDENTITY.lock().clone().unwrap_or_default()
-}
-
-fn read() -> Identity {
     let variable = |name: &str| std::env::var(name).ok();
     let (rank, size) = rank(variable);
     let since = SystemTime::now().duration_since(UNIX_EPOCH).ok();

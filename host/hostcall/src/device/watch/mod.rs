@@ -28,7 +28,7 @@ mod state;
 mod trace;
 
 pub use crate::device::metrics::{DeviceMetrics, Latency, MethodMetrics};
-pub use client::{WatchError, ask, metrics, processes, state};
+pub use client::{WatchError, ask, ask_all, metrics, processes, state};
 pub use culprits::{Culprit, Explanation, Rank, Why, explain};
 pub use state::{
     DeviceState, Identity, LaunchState, Metrics, OutputState, Polled, Process, ThreadState, Wait, Workgroup,
@@ -70,20 +70,17 @@ enum Answer<T> {
     Error(String),
 }
 
-fn done<T: Serialize>(result: Result<T, String>) -> serde_json::Result<String> {
-    match result {
-        Ok(answer) => serde_json::to_string(&Answer::Ok(answer)),
-        Err(sentence) => serde_json::to_string(&Answer::<T>::Error(sentence)),
-    }
+fn written<T: Serialize>(result: Result<T, String>) -> serde_json::Result<String> {
+    serde_json::to_string(&result.map_or_else(Answer::Error, Answer::Ok))
 }
 
 /// Answers a request with JSON, on a thread that may wait. Locks under which a driver or a user's code is called are not taken for
 /// what is told, so that there is an answer whatever hangs.
 fn answer(request: Request) -> serde_json::Result<String> {
     match request {
-        Request::State => serde_json::to_string(&Answer::Ok(collect::process())),
-        Request::Metrics => serde_json::to_string(&Answer::Ok(collect::metrics())),
-        Request::TraceOn(asked) => done(trace::begin(asked)),
-        Request::TraceOff => done(trace::end()),
+        Request::State => written(Ok(collect::process())),
+        Request::Metrics => written(Ok(collect::metrics())),
+        Request::TraceOn(asked) => written(trace::begin(asked)),
+        Request::TraceOff => written(trace::end()),
     }
 }

@@ -1,6 +1,7 @@
 //! The side that is looked at: a thread that listens, and one for each connection, for a second or two.
 
-use super::identity;
+use super::identity::identity;
+use super::state::Identity;
 use super::{Answer, Request, answer};
 use hostcall_locks::{Mutex, MutexGuard};
 use rustix::net::{Shutdown, shutdown};
@@ -34,10 +35,9 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
 /// What listens while a device is open.
-#[derive(Default)]
 struct Listener {
-    /// Of which process: a child is another one.
-    pid: u32,
+    /// Of which process, as it was when its first device was opened: a child is another one.
+    who: Identity,
     devices: usize,
     socket: Option<Listens>,
 }
@@ -59,11 +59,9 @@ pub(crate) struct Listening(u32);
 pub(crate) fn listen() -> Listening {
     let here = std::process::id();
     let mut listener = LISTENER.lock();
-    let listener = listener.get_or_insert_default();
-    if listener.pid != here {
-        *listener = Listener { pid: here, ..Listener::default() };
-    }
-    identity::note();
+    let own = listener.take().filter(|listener| listener.who.pid == here);
+    let listener =
+        listener.insert(own.unwrap_or_else(|| Listener { who: identity(), devices: 0, socket: None }));
     listener.devices += 1;
     if listener.socket.is_none() && std::env::var_os("HOSTCALL_WATCH").is_none_or(|watch| watch != "off") {
         let begin = || {
@@ -86,7 +84,7 @@ pub(crate) fn listen() -> Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         let mut listener = LISTENER.lock();
-        let Some(listener) = listener.as_mut().filter(|listener| listener.pid == self.0) else { return };
+        let Some(listener) = listener.as_mut().filter(|listener| listener.who.pid == self.0) else { return };
         listener.devices -= 1;
         if listener.devices == 0
             && let Some(Listens { socket, thread, shall_end }) = listener.socket.take()
@@ -98,6 +96,11 @@ impl Drop for Listening {
             }
         }
     }
+}
+
+/// Returns which process this is.
+pub(super) fn who() -> Identity {
+    LISTENER.lock().as_ref().map_or_else(identity, |listener| listener.who.clone())
 }
 
 /// Nobody opens the first device or closes the last one, as far as this module knows of it, while what is returned lives.

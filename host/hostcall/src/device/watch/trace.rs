@@ -138,6 +138,8 @@ impl Busy {
     fn enter() -> Result<Self, String> {
         let mut state = STATE.lock();
         let state = state.get_or_insert_default();
+        // One whose devices have all ended has all that they wrote.
+        state.trace.take_if(|trace| trace.recordings.iter().all(PointRecording::is_over));
         if let Some(trace) = &state.trace {
             return Err(format!("it is traced already, to {}: end that trace first", trace.file.display()));
         }
