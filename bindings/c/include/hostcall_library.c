@@ -99,6 +99,97 @@ HOSTCALL_EXPORTED_IN_LINE int64_t hostcall_wait_over(int64_t context, int32_t ma
     return 0;
 }
 
+/*
+ * Trace points of languages without static variables. `number` says which point of the module it is; `name` to `rest` are up to 24
+ * bytes of its name and `file` and `end` up to 16 of the file's, the first of them lowest. A module has
+ * HOSTCALL_NUMBERED_POINTS_ of them, and what others say is lost.
+ */
+#define HOSTCALL_NUMBERED_POINTS_ 64u
+#define HOSTCALL_POINT_IS_MADE_ (UINT64_C(1) << 32)
+#define HOSTCALL_POINT_IS_READY_ (UINT64_C(1) << 33)
+#define HOSTCALL_READY_LOOKS_ 1024
+
+struct hostcall_numbered_point_ {
+    struct hostcall_point point;
+    /* Its number, and how far it is: 0 for none. */
+    uint64_t number;
+    uint64_t name[4];
+    uint64_t file[3];
+};
+
+/* The point with this number. Where the module has none yet, it is as `made`, or there is none without it. */
+HOSTCALL_FUNCTION struct hostcall_point *hostcall_numbered_point_of_(uint32_t number, const struct hostcall_numbered_point_ *made) {
+    static struct hostcall_numbered_point_ points[HOSTCALL_NUMBERED_POINTS_];
+    for (uint32_t i = 0; i < HOSTCALL_NUMBERED_POINTS_; i++) {
+        struct hostcall_numbered_point_ *here = &points[(number + i) % HOSTCALL_NUMBERED_POINTS_];
+        const uint64_t at = (uint64_t)(uintptr_t)&here->number, own = number | HOSTCALL_POINT_IS_MADE_;
+        uint64_t known = hostcall_load_(at);
+        if (known == 0 && made == 0)
+            return 0;
+        if (known == 0 && (known = hostcall_cas_(at, 0, own)) == 0) {
+            for (uint32_t word = 0; word < 3; word++)
+                here->name[word] = made->name[word], here->file[word] = made->file[word];
+            here->point.text = (const char *)here->name, here->point.file = (const char *)here->file;
+            here->point.tags = made->point.tags, here->point.line = made->point.line, here->point.kind = made->point.kind;
+            hostcall_release_();
+            hostcall_store_(at, own | HOSTCALL_POINT_IS_READY_);
+            return &here->point;
+        }
+        if ((uint32_t)known != number)
+            continue;
+        for (int looks = 0; !(known & HOSTCALL_POINT_IS_READY_); looks++) {
+            /* Whoever makes it may have been killed. */
+            if (looks == HOSTCALL_READY_LOOKS_)
+                return 0;
+            hostcall_pause_();
+            known = hostcall_load_(at);
+        }
+        hostcall_acquire_();
+        return &here->point;
+    }
+    return 0;
+}
+
+HOSTCALL_LONG_FUNCTION struct hostcall_point *hostcall_make_point_(uint32_t kind, int32_t number, int32_t tags, int32_t line,
+                                                                   int64_t name, int64_t more, int64_t rest, int64_t file, int64_t end) {
+    struct hostcall_numbered_point_ made;
+    made.point.kind = kind, made.point.tags = (uint64_t)tags, made.point.line = (uint32_t)line;
+    made.name[0] = (uint64_t)name, made.name[1] = (uint64_t)more, made.name[2] = (uint64_t)rest;
+    made.file[0] = (uint64_t)file, made.file[1] = (uint64_t)end, made.file[2] = 0;
+    return hostcall_numbered_point_of_((uint32_t)number, &made);
+}
+
+/* Says what a counter shows: a value of 64 bits, and its type (HOSTCALL_TAG_ of the header). */
+HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_count_point(int64_t context, int32_t mask, int32_t number, int32_t tag, int32_t line, int64_t name,
+                                                       int64_t more, int64_t rest, int64_t file, int64_t end, int64_t value) {
+    if (mask != 0 && hostcall_is_traced((uint64_t)context)) {
+        struct hostcall_point *point =
+            hostcall_make_point_(HOSTCALL_POINT_COUNTER_, number, tag, line, name, more, rest, file, end);
+        if (point != 0)
+            hostcall_put_counter_((uint64_t)context, point, (uint64_t)value);
+    }
+    return 0;
+}
+
+/* Begins a span. Returns what its end takes: 0 where it is not traced. */
+HOSTCALL_EXPORTED_IN_LINE int64_t hostcall_begin_point(int64_t context, int32_t mask, int32_t number, int32_t line, int64_t name, int64_t more,
+                                                       int64_t rest, int64_t file, int64_t end) {
+    if (mask == 0 || !hostcall_is_traced((uint64_t)context))
+        return 0;
+    struct hostcall_point *point = hostcall_make_point_(HOSTCALL_POINT_BEGIN_, number, 0, line, name, more, rest, file, end);
+    return point != 0 ? (int64_t)hostcall_begin_((uint64_t)context, point) : 0;
+}
+
+/* Ends a span that has begun. */
+HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_end_point(int64_t context, int32_t mask, int64_t began, int32_t number) {
+    if (mask != 0 && began != 0) {
+        struct hostcall_point *point = hostcall_numbered_point_of_((uint32_t)number, 0);
+        if (point != 0)
+            hostcall_end_((uint64_t)context, point, (uint64_t)began);
+    }
+    return 0;
+}
+
 /* Functions of the header that have no symbol there, as they are. */
 HOSTCALL_EXPORTED uint64_t hostcall_library_call_words(uint64_t context, uint64_t method, const uint64_t *arguments,
                                                        uint32_t argument_words, uint64_t *results, uint32_t result_words,

@@ -1,4 +1,4 @@
-"""How many calls of a GPU's kernels functions of Python answer in a second, and what checks, posts and calls cost kernels in Triton:
+"""How many calls of a GPU's kernels functions of Python answer in a second, and what checks, posts and trace points cost kernels in Triton:
 ``python gpu_rates.py``."""
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+import triton.profiler as proton
+import triton.profiler.language as pl
 from rates import serve
 
 import hostcall
@@ -65,7 +67,7 @@ extern "C" __global__ void records(uint64_t, const hostcall_raw_stream *at, uint
 """
 
 # What a kernel has more; 0 and 1 are nothing.
-CHECK, POST, ASSERT = (tl.constexpr(i) for i in range(2, 5))
+CHECK, POST, ASSERT, SPAN, STEPS, SCOPE, RING = (tl.constexpr(i) for i in range(2, 9))
 
 
 @triton.jit
@@ -89,7 +91,13 @@ def matmul(a, b, c, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: tl.const
 
 
 @triton.jit
-def attention(q, k, v, out, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+def attention(q, k, v, out, context, ring, n, WHAT: tl.constexpr, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+    if WHAT == SPAN:
+        whole = ht.begin(context, "attend")
+    if WHAT == SCOPE:
+        pl.enter_scope("attend")
+    if WHAT == RING:
+        began = tl.extra.cuda.globaltimer()
     row, d = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, D)
     head = tl.program_id(1).to(tl.int64) * n * D
     query = tl.load(q + head + row[:, None] * D + d[None, :])
@@ -97,6 +105,8 @@ def attention(q, k, v, out, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: 
     total = tl.zeros((M,), tl.float32)
     sums = tl.zeros((M, D), tl.float32)
     for at in range(0, n, N):
+        if WHAT == STEPS:
+            step = ht.begin(context, "step")
         column = at + tl.arange(0, N)
         key = tl.load(k + head + d[:, None] + column[None, :] * D)
         score = tl.dot(query, key)
@@ -105,6 +115,8 @@ def attention(q, k, v, out, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: 
         value = tl.load(v + head + column[:, None] * D + d[None, :])
         total, most = total * before + tl.sum(weight, 1), next
         sums = sums * before[:, None] + tl.dot(weight.to(tl.float16), value)
+        if WHAT == STEPS:
+            ht.end(context, "step", step)
     if WHAT == POST:
         ht.post(context, 704, tl.program_id(0), tl.program_id(1), mask=(tl.program_id(0) == 0) & (tl.program_id(1) == 0))
     if WHAT == CHECK:
@@ -112,6 +124,14 @@ def attention(q, k, v, out, context, n, WHAT: tl.constexpr, M: tl.constexpr, N: 
     if WHAT == ASSERT:
         tl.device_assert(total > 0, "weights add up")
     tl.store(out + head + row[:, None] * D + d[None, :], (sums / total[:, None]).to(tl.float16))
+    if WHAT == SPAN:
+        ht.end(context, "attend", whole)
+    if WHAT == SCOPE:
+        pl.exit_scope("attend")
+    if WHAT == RING:
+        place = ring + 2 * (tl.program_id(0) + tl.program_id(1) * tl.num_programs(0))
+        tl.store(place, began)
+        tl.store(place + 1, tl.extra.cuda.globaltimer())
 
 
 def rates(device: hostcall.Device) -> None:
@@ -157,7 +177,7 @@ def weights(device: hostcall.Device) -> None:
 
     def attend(what: int) -> Any:
         grid = (length // 64, heads)
-        return attention[grid](q, k, v, out, context, length, WHAT=what, M=64, N=64, D=wide, debug=what == ASSERT.value)
+        return attention[grid](q, k, v, out, context, out, length, WHAT=what, M=64, N=64, D=wide, debug=what == ASSERT.value)
 
     for name, run in (("matrix product", product), ("attention", attend)):
         names = {0: "nothing", 1: "nothing, again", 2: "a check", 3: "a post", 4: "Triton's own assertion"}
@@ -173,6 +193,53 @@ def weights(device: hostcall.Device) -> None:
             us = 1000 * float(np.median(times[what]))
             registers = f"{made[what].n_regs} registers, {made[what].n_spills} spilled"
             print(f"{name} with {called}: {us:.1f} us, {us / plain / 1000:.4f} of both without, {registers}", flush=True)
+
+
+def telemetry() -> None:
+    """What a span of each program of an attention kernel costs that nobody records, and that a file records, beside two stores a program and
+    Triton's Proton."""
+    heads, length, wide = 64, 4096, 64
+    q, k, v = (torch.randn(heads, length, wide, device="cuda", dtype=torch.float16) * 0.1 for _ in range(3))
+    out, ring = torch.empty_like(q), torch.zeros(2 * heads * length // 64, device="cuda", dtype=torch.int64)
+    pl.enable_semantic("triton")
+    with tempfile.TemporaryDirectory() as folder:
+        tracer = hostcall.Tracer(Path(folder) / "attend.trace")
+        with hostcall.Device.from_torch() as plain, hostcall.Device.from_torch(trace=tracer) as traced:
+            off, on = (int(device.context("attention")) for device in (plain, traced))
+
+            def attend(what: int, context: int) -> Any:
+                grid = (length // 64, heads)
+                return attention[grid](q, k, v, out, context, ring, length, WHAT=what, M=64, N=64, D=wide)
+
+            ways = {
+                "nothing": (0, off),
+                "nothing, again": (1, off),
+                "a span, not recorded": (SPAN.value, off),
+                "a span a step, not recorded": (STEPS.value, off),
+                "two stores": (RING.value, off),
+                "a span, recorded": (SPAN.value, on),
+            }
+            made = {name: attend(*way) for name, way in ways.items()}
+            times: dict[str, list[float]] = {name: [] for name in ways}
+            order = np.random.default_rng(1)
+            for _ in range(40):
+                for name in order.permutation(list(ways)).tolist():
+                    way = ways[name]
+                    times[name].append(triton.testing.do_bench(lambda: attend(*way), warmup=10, rep=25, return_mode="median"))
+            plain_ms = float(np.median(times["nothing"] + times["nothing, again"]))
+            for name, ms in times.items():
+                us = 1000 * float(np.median(ms))
+                rate = f", {2 * heads * length / 64 / us:.1f} M events/s" if ways[name][1] == on else ""
+                print(f"attention with {name}: {us:.1f} us, {us / plain_ms / 1000:.4f} of both without, {made[name].n_regs} registers{rate}", flush=True)
+        print(tracer.finish())
+        try:
+            session = proton.start(str(Path(folder) / "proton"), data="trace", backend="instrumentation")
+            attend_ms = [triton.testing.do_bench(lambda: attend(SCOPE.value, off), warmup=10, rep=25, return_mode="median") for _ in range(10)]
+            us = 1000 * float(np.median(attend_ms))
+            print(f"attention with a scope of Proton's: {us:.1f} us, {us / plain_ms / 1000:.4f} of both without", flush=True)
+            proton.finalize(session)
+        except Exception as error:  # What it needs differs between versions.
+            print(f"Proton does not run here: {error!r}", flush=True)
 
 
 def points() -> None:
@@ -219,6 +286,7 @@ def points() -> None:
 
 
 def main() -> None:
+    telemetry()
     points()
     with hostcall.Device.from_torch() as device:
         rates(device)

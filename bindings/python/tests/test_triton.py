@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import hostcall
 if sys.platform != "linux":
     pytest.skip("Triton needs Linux", allow_module_level=True)
 triton: Any = pytest.importorskip("triton")
+command = pytest.mark.skipif(shutil.which("hostcall") is None, reason="the command `hostcall` is not on the PATH")
 
 import triton_kernels as kernels  # noqa: E402
 import hostcall.triton as ht  # noqa: E402
@@ -103,6 +105,7 @@ with hostcall.Device("gfx942", timeout=60) as device:
         ("swapped", "the context is `int(context)`"),
         ("no_number", "the number of a method is from 256 to 65535"),
         ("no_type", "`result` is a type of Triton's"),
+        ("counts_a_block", "a counter shows a scalar"),
     ],
 )
 def test_what_cannot_be_is_told_where_it_is_compiled(kernel: str, sentence: str) -> None:
@@ -141,6 +144,28 @@ def test_programs_say_what_they_wait_for() -> None:
         polled = seen[0].polled
         assert polled is not None and (polled.peer, polled.sequence, seen[0].service) == (3, 7, "a signal that is")
         assert polled.address != 0 and all(wait.polled is None for wait in device.waiting())
+
+
+@command
+def test_programs_are_traced(tmp_path: Path) -> None:
+    file = tmp_path / "triton.trace"
+    with hostcall.Tracer(file) as tracer, hostcall.Device("gfx942", timeout=60, trace=tracer) as device:
+        context, x = device.context("traced"), device.buffer(4, "f4")
+        compiled(kernels.traced, BLOCK=256).launch(device, 5, x, context, np.int32(3)).wait(timeout=60)
+    counted = tracer.finish()
+    assert (counted.lost, counted.lost_points) == (None, 0)
+    shown = subprocess.run(["hostcall", "trace", "dump", str(file)], check=True, capture_output=True, text=True).stdout
+    lines = shown.splitlines()
+    of = lambda what: sum(what in line for line in lines)  # noqa: E731
+    assert (of("a step whose name is too"), of("sum"), of("steps")) == (2 * 5 * 3, 5 * 3, 5), shown
+    assert of("program") >= 2 * 5 and "4.5" not in shown and "5" in shown
+
+
+def test_programs_are_not_traced_without_a_tracer() -> None:
+    with hostcall.Device("gfx942", timeout=60) as device:
+        context, x = device.context("untraced"), device.buffer(4, "f4")
+        compiled(kernels.traced, BLOCK=256).launch(device, 5, x, context, np.int32(3)).wait(timeout=60)
+        context.flush()
 
 
 def test_lines_go_to_the_devices_output() -> None:

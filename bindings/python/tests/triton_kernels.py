@@ -96,3 +96,19 @@ def waits(x, context, n, BLOCK: tl.constexpr):
     while ht.call(context, 700, n) == 0:
         token = ht.waits(context, token, "a signal that is long", 3, n, x)
     ht.waited(context, token)
+
+
+@triton.jit
+def traced(x, context, n, BLOCK: tl.constexpr):
+    whole = ht.begin(context, "program")
+    for step in range(n):
+        one = ht.begin(context, "a step whose name is too long")
+        ht.counter(context, "sum", tl.program_id(0) + step / 2)
+        ht.end(context, "a step whose name is too long", one)
+    ht.counter(context, "steps", n)
+    ht.end(context, "program", whole)
+
+
+@triton.jit
+def counts_a_block(x, context, n, BLOCK: tl.constexpr):
+    ht.counter(context, "numbers", tl.arange(0, BLOCK))

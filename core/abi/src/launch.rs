@@ -225,7 +225,7 @@ pub struct ChannelParams {
 }
 
 /// Where the channel's [`PointSwitch`](crate::trace::PointSwitch) lies, in bytes from its [`ChannelParams`]. It is no part of
-/// these, since the host changes it while kernels run.
+/// these, since the host changes it while kernels run. [`SHARED_SWITCH_BYTES`] may be read there.
 pub const POINT_SWITCH_AT: usize = size_of::<ChannelParams>();
 
 /// Where the records of home slots lie, in bytes from the [`ChannelParams`].
@@ -238,9 +238,14 @@ const _: () = assert!(size_of::<Sizes>() == size_of::<Layout>() + size_of::<Plac
 /// Bytes of a wave's record on NVIDIA, with the launch's parameters.
 pub const SHARED_RECORD_BYTES: usize = WAVE_RECORD_BYTES + LAUNCH_PARAMS_KEPT;
 
-/// Bytes that the device crate keeps at the start of a workgroup's shared memory on NVIDIA: a record for each wave.
+/// Bytes at the start of a workgroup's shared memory on NVIDIA for a copy of the channel's
+/// [`PointSwitch`](crate::trace::PointSwitch): what an asynchronous copy that bypasses the L1 cache brings at least.
+pub const SHARED_SWITCH_BYTES: usize = 16;
+
+/// Bytes that the device crate keeps at the start of a workgroup's shared memory on NVIDIA: the switch's copy, and a record for
+/// each wave.
 pub const fn shared_bytes(waves: u32) -> u32 {
-    (waves as usize * SHARED_RECORD_BYTES).next_multiple_of(64) as u32
+    (SHARED_SWITCH_BYTES + waves as usize * SHARED_RECORD_BYTES).next_multiple_of(64) as u32
 }
 
 /// Bytes at the end of a workgroup's dynamic shared memory through which each of its `waves` waves copies bytes of the host's,

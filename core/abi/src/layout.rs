@@ -31,7 +31,7 @@ pub use places::{Places, Sizes, SlotPlaces};
 pub use rings::RingEntries;
 pub use spread::{LAP_WORDS, Spread};
 pub use state::{
-    CLAIMING, HOME_SLOT_BYTES, HomeSlotWords, LONE_WAVE, NO_PERIOD, NO_SLOT, SLOT_STATE_BYTES,
+    CLAIMING, HOME_SLOT_BYTES, HomeSlotWords, LONE_WAVE, NO_PERIOD, NO_SLOT, OpenPageWords, SLOT_STATE_BYTES,
     SlotStateWords, TAIL_ASKED, WAVE_RECORD_BYTES, WaveRecordWords, bell_bits, kept,
 };
 

@@ -247,7 +247,8 @@ pub struct RawStateWords {
     pub looks_left_out: u32,
     /// The launch of the diverged wave of which a part writes, or 0.
     pub lock: u32,
-    /// Not zero once the wave's end will close the page.
+    /// What the wave's end does with the page: 0 nothing, 1 closes it, 2 tells how far it is written, and leaves it to the slot's next
+    /// wave.
     pub linked: u32,
     /// Zero.
     pub reserved: u32,

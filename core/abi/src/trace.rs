@@ -6,12 +6,13 @@
 //! | word | of all | end of a span | counter | event |
 //! |---|---|---|---|---|
 //! | 0 | the device's clock in ns | | | |
-//! | 1 | [`PointHead`] | | | |
-//! | 2 | | the clock when the span began | the value | its arguments, up to five, and one word that fills a pair |
-//! | 3 | | 0 | 0 | |
+//! | 1 | [`PointHead`], with [`PointHead::of_wave`] | | | |
+//! | 2 | the launch, and in the upper half the workgroup: [`owner`] | | | |
+//! | 3 | | the clock when the span began | the value | its arguments, up to five |
+//! | behind | a word that fills a pair | | | |
 //!
-//! Records of kernels that others launch say whose they are: their heads have the bit [`OF_OTHERS`] and [`wave_of`], and word 2 is
-//! their launch, with the workgroup in its upper half. What other records have from word 2 on, these have from word 3 on.
+//! A page has records of waves that had it one after the other: those that held its slot, or of kernels that others launch
+//! ([`OF_OTHERS`]) those that had its place.
 
 /// Bits of a trace point's id.
 pub const POINT_ID_BITS: u32 = 24;
@@ -118,7 +119,7 @@ pub struct PointHead {
     pub kind: PointKind,
     /// Which point of the program says it, by the id that the host gave it: 1 to 2²⁴ − 2.
     pub point: u32,
-    /// Words behind the head that mean something.
+    /// Words behind the owner that mean something.
     pub words: u32,
     /// Lanes that came there together, up to 64.
     pub lanes: u32,
@@ -134,6 +135,12 @@ impl PointHead {
             | (self.kind as u32) << POINT_ID_BITS
             | self.words << (POINT_ID_BITS + 3);
         low as u64 | (self.lanes as u64) << 32 | (self.first_lane as u64) << 40
+    }
+
+    /// The word for a record of the wave at this place in its workgroup.
+    #[inline(always)]
+    pub const fn of_wave(self, wave: u32) -> u64 {
+        self.to_word() | (wave as u64 & 0x3ff) << WAVE_SHIFT
     }
 
     /// What a word says, if it is a head.
@@ -162,28 +169,35 @@ impl PointHead {
     }
 }
 
-/// Bit of a head: the record is of a kernel that others launched.
+/// Bit of a head: the record is of a kernel that others launched, whose waves hold no slot.
 pub const OF_OTHERS: u64 = 1 << 63;
 
+/// The third word of a record: the launch's bits, and the workgroup.
+#[inline(always)]
+pub const fn owner(launch: u32, workgroup: u32) -> u64 {
+    launch as u64 | (workgroup as u64) << 32
+}
+
+/// Where a head has [`wave_of`].
 const WAVE_SHIFT: u32 = 46;
 
 /// Bits of a head that say what [`PointHead`] does.
 const HEAD_BITS: u64 = (1 << WAVE_SHIFT) - 1;
 
-/// The wave's place in its workgroup, by the head of a record of a kernel that others launched.
+/// The wave's place in its workgroup, by the head of a record.
 pub const fn wave_of(word: u64) -> u32 {
     (word >> WAVE_SHIFT) as u32 & 0x3ff
 }
 
-/// The same head without what only records of such kernels have.
+/// The same head without what says which wave's it is.
 pub const fn without_wave(word: u64) -> u64 {
     word & HEAD_BITS
 }
 
-/// Bytes of a record with so many words behind its head.
+/// Bytes of a record with so many words behind its owner.
 #[inline(always)]
 pub const fn record_bytes(words: u32) -> u32 {
-    16 + words.div_ceil(2) * 16
+    16 + (words + 1).div_ceil(2) * 16
 }
 
 #[cfg(test)]
@@ -217,7 +231,7 @@ mod tests {
             let head = PointHead { kind: PointKind::Event, point: 1, words, lanes: 1, first_lane: 0 };
             let is_one = words <= MAX_POINT_WORDS as u32;
             assert_eq!(PointHead::of_word(head.to_word()), is_one.then_some(head));
-            assert!(head.record_bytes() >= 16 + 8 * words && head.record_bytes().is_multiple_of(16));
+            assert!(head.record_bytes() >= 24 + 8 * words && head.record_bytes().is_multiple_of(16));
         }
         for none in [0, 1, 5 << POINT_ID_BITS | 1, 1 << POINT_ID_BITS] {
             assert_eq!(PointHead::of_word(none), None);

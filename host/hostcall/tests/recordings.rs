@@ -250,3 +250,63 @@ fn devices_are_switched_each_for_itself() {
         assert_eq!(counts.keys().collect::<Vec<_>>(), [wanted]);
     }
 }
+
+/// Says little, and ends.
+#[kernel]
+fn short(_: &Lane) {
+    let _whole = span!("whole");
+    event!("half of it");
+}
+
+/// Says something, and goes on until its launch is cancelled.
+#[kernel]
+fn goes_on(lane: &Lane, began: &[Global<u32>]) {
+    event!("began");
+    began[lane.global_id()].set(1);
+    loop {
+        lane.pause();
+    }
+}
+
+/// Waves that hold a slot one after the other share a page, and each record says whose it is.
+#[test]
+fn short_waves_share_pages() {
+    const WORKGROUPS: u32 = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let (path, tracer) = file(&folder, "short.trace");
+    let device = Device::builder("cpu").trace(&tracer).open().unwrap();
+    let stream = device.stream().unwrap();
+    for _ in 0..2 {
+        short.launch(&stream, Grid::new(WORKGROUPS, 1), ()).unwrap();
+        stream.synchronize_for(PATIENCE).unwrap();
+    }
+    drop((stream, device));
+    let recorded = Recorded::read(&path, &tracer);
+    let all = 2 * WORKGROUPS as usize;
+    assert_eq!(recorded.summary.lost_points, 0);
+    assert_eq!(recorded.counts(), HashMap::from([("whole".into(), 2 * all), ("half of it".into(), all)]));
+    check_spans(&recorded.points);
+    let mut of: HashMap<_, usize> = HashMap::new();
+    recorded.points.iter().for_each(|point| *of.entry((point.launch, point.workgroup)).or_default() += 1);
+    assert_eq!(of.len(), all);
+    assert!(of.values().all(|count| *count == 3));
+}
+
+#[test]
+fn what_cancelled_waves_said_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, tracer) = file(&folder, "cancelled.trace");
+    let device = Device::builder("cpu").trace(&tracer).open().unwrap();
+    let (stream, began) = (device.stream().unwrap(), device.pinned::<u32>(4).unwrap());
+    let launch = goes_on.launch(&stream, Grid::new(4, 1), (&began,)).unwrap();
+    let begin = Instant::now();
+    while began.iter().any(|began| began.get() == 0) {
+        assert!(begin.elapsed() < PATIENCE, "the kernel does not begin");
+        thread::yield_now();
+    }
+    launch.cancel();
+    stream.synchronize_for(PATIENCE).unwrap_err();
+    drop((stream, device));
+    let recorded = Recorded::read(&path, &tracer);
+    assert_eq!(recorded.counts(), HashMap::from([("began".into(), 4)]));
+}

@@ -374,7 +374,7 @@ pub(crate) fn take_points(fields: &mut Fields<'_>) -> Option<PointsHead> {
 pub(crate) fn take_point(head: &PointsHead, fields: &mut Fields<'_>) -> Option<Point> {
     let at_ns = fields.u64()?;
     let of_point = PointHead::of_word(fields.u64()?)?;
-    let mut rest = Fields(fields.bytes(of_point.record_bytes() as usize - 16)?);
+    let mut rest = Fields(fields.bytes(of_point.words.div_ceil(2) as usize * 16)?);
     let mut values = [0; MAX_POINT_WORDS];
     for value in &mut values[..of_point.words as usize] {
         *value = rest.u64()?;

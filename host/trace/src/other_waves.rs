@@ -20,31 +20,27 @@ pub(crate) struct Wave {
     pub wave: u32,
 }
 
-/// The records of a page, by the waves that wrote them. The first is the page's own.
-pub(crate) struct Parts(pub Vec<(Wave, Vec<u8>)>);
+/// The records of a page, by the waves that wrote them.
+pub(crate) struct Parts {
+    /// The page's slot.
+    pub slot: u32,
+    pub waves: Vec<(Wave, Vec<u8>)>,
+}
 
 impl Parts {
-    /// No records yet, with room for so many bytes of the page's own.
-    pub fn new(own: Wave, bytes: usize) -> Self {
-        Self(vec![(own, Vec::with_capacity(bytes))])
+    /// No records yet.
+    pub fn new(slot: u32) -> Self {
+        Self { slot, waves: Vec::new() }
     }
 
-    pub fn own(&self) -> Wave {
-        self.0[0].0
-    }
-
-    pub fn of_own(&mut self) -> &mut Vec<u8> {
-        &mut self.0[0].1
-    }
-
-    /// The records of this wave. A page has few waves one after the other.
+    /// The records of this wave, of which the last ones most likely are, too.
     pub fn of(&mut self, wave: Wave) -> &mut Vec<u8> {
-        let known = self.0[1..].iter().rposition(|(of, _)| *of == wave);
-        let at = known.map_or(self.0.len(), |at| at + 1);
-        if at == self.0.len() {
-            self.0.push((wave, Vec::new()));
+        let known = self.waves.iter().rposition(|(of, _)| *of == wave);
+        let at = known.unwrap_or(self.waves.len());
+        if at == self.waves.len() {
+            self.waves.push((wave, Vec::new()));
         }
-        &mut self.0[at].1
+        &mut self.waves[at].1
     }
 }
 

@@ -37,14 +37,8 @@ const MOST_POINTS: usize = 1 << 14;
 /// A page of a raw channel, or the part of one that was written: records as [`hostcall_abi::trace`] has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PointsPage<'a> {
-    /// The launch.
-    pub launch: LaunchId,
-    /// The writer: the home slot of the wave.
+    /// The home slot of the waves that wrote it.
     pub slot: u32,
-    /// Linear index of the workgroup in its grid.
-    pub workgroup: u32,
-    /// Index of the wave in its workgroup.
-    pub wave: u32,
     /// Records that were dropped before.
     pub dropped: u64,
     /// The records, with times by the device's clock.
@@ -166,8 +160,7 @@ impl Points {
     /// behind it. Records of points that the trace has no name of belong to one that has ended.
     pub fn page(&self, page: &PointsPage<'_>, mut wanted: impl FnMut(LaunchId) -> bool) {
         let (mut rest, mut lost) = (page.words, page.dropped);
-        let own = Wave { launch: page.launch, slot: page.slot, workgroup: page.workgroup, wave: page.wave };
-        let mut parts = Parts::new(own, 8 * rest.len());
+        let mut parts = Parts::new(page.slot);
         let mut clock = self.clock.lock();
         let mut others = self.others.lock();
         let named = self.named.lock();
@@ -182,16 +175,17 @@ impl Points {
         }
         drop((clock, others, named));
         let source = self.source.number();
-        for (Wave { launch, slot, workgroup, wave }, mut records) in parts.0 {
-            if !records.is_empty() && !wanted(launch) {
-                records.clear();
-            }
-            if records.is_empty() && lost == 0 {
-                continue;
-            }
-            let lost = std::mem::take(&mut lost);
+        let tell = |Wave { launch, slot, workgroup, wave }, lost, records| {
             let points = PointsEntry { source, launch, slot, workgroup, wave, lost, records };
             self.source.queue().push_points(points);
+        };
+        for (wave, records) in parts.waves {
+            if wanted(wave.launch) {
+                tell(wave, std::mem::take(&mut lost), records);
+            }
+        }
+        if lost > 0 {
+            tell(Wave { slot: page.slot, ..Wave::default() }, lost, Vec::new());
         }
     }
 
@@ -204,20 +198,16 @@ impl Points {
         to: &mut Parts,
     ) -> Option<&'w [u64]> {
         let head = PointHead::of_word(*words.get(1)?)?;
-        let is_of_others = words[1] & OF_OTHERS != 0;
-        let bytes = record_bytes(head.words + u32::from(is_of_others));
-        let (record, rest) = words.split_at_checked(bytes as usize / 8)?;
+        let (record, rest) = words.split_at_checked(record_bytes(head.words) as usize / 8)?;
         if !is_here(head.point) {
             return Some(rest);
         }
         let at_ns = clock.place(record[0])?;
-        let (to, mut values) = if is_of_others {
-            let (launch, workgroup) = (LaunchId::from_bits(record[2] as u32), (record[2] >> 32) as u32);
-            let wave = Wave { launch, slot: to.own().slot, workgroup, wave: wave_of(record[1]) };
-            (to.of(others.slot_of(wave, head.kind)), &record[3..3 + head.words as usize])
-        } else {
-            (to.of_own(), &record[2..])
-        };
+        let (launch, workgroup) = (LaunchId::from_bits(record[2] as u32), (record[2] >> 32) as u32);
+        let wave = Wave { launch, slot: to.slot, workgroup, wave: wave_of(record[1]) };
+        let is_of_others = record[1] & OF_OTHERS != 0;
+        let to = to.of(if is_of_others { others.slot_of(wave, head.kind) } else { wave });
+        let mut values = &record[3..3 + head.words as usize];
         to.extend(at_ns.to_le_bytes());
         to.extend(without_wave(record[1]).to_le_bytes());
         if head.kind == PointKind::End {
@@ -227,7 +217,8 @@ impl Points {
             values = &values[1..];
         }
         values.iter().for_each(|word| to.extend(word.to_le_bytes()));
-        if is_of_others && head.words % 2 != 0 {
+        // Records of a file are of whole pairs, too.
+        if head.words % 2 != 0 {
             to.extend([0; 8]);
         }
         Some(rest)
@@ -241,7 +232,7 @@ mod tests {
     use std::time::Duration;
 
     fn head(kind: PointKind, point: u32, words: u32) -> u64 {
-        PointHead { kind, point, words, lanes: 32, first_lane: 1 }.to_word()
+        PointHead { kind, point, words, lanes: 32, first_lane: 1 }.of_wave(1)
     }
 
     /// Calls that compare clocks take as long as the host takes to answer, which is nothing that times hang on.
@@ -276,23 +267,13 @@ mod tests {
         // The device's clock is 10,000 ns behind.
         points.compare_clocks(90_000, 100_100, 90_200);
         let words = [
-            [100_000, head(PointKind::Begin, span, 0)].as_slice(),
-            &[100_500, head(PointKind::Event, event, 2), 3, 255],
-            &[101_000, head(PointKind::End, span, 1), 100_000, 0],
+            [100_000, head(PointKind::Begin, span, 0), 2 << 32 | 9, 0].as_slice(),
+            &[100_500, head(PointKind::Event, event, 2), 2 << 32 | 9, 3, 255, 0],
+            &[101_000, head(PointKind::End, span, 1), 2 << 32 | 9, 100_000],
             &[0, 0, 0, 0],
         ]
         .concat();
-        points.page(
-            &PointsPage {
-                slot: 5,
-                workgroup: 2,
-                wave: 1,
-                dropped: 4,
-                words: &words,
-                ..PointsPage::default()
-            },
-            |_| true,
-        );
+        points.page(&PointsPage { slot: 5, dropped: 4, words: &words }, |_| true);
         let summary = tracer.finish(Duration::from_secs(60));
         assert_eq!(summary.lost_points, 5);
         assert!(summary.lost().unwrap().starts_with("5 records of kernels"));
@@ -338,11 +319,11 @@ mod tests {
             |points: &Points, text| points.register(PointKind::Begin, 0, 7, 1000, "kernel.rs", text).unwrap();
         let span = register(&first, "first");
         assert_eq!((register(&second, "second"), register(&first, "first")), (span + 1, span));
-        let words = |point| [100_000, head(PointKind::End, point, 1), 90_000, 0];
         let launch = LaunchId::new(3, 1);
+        let words = |point| [100_000, head(PointKind::End, point, 1), u64::from(launch.to_bits()), 90_000];
         let put = |words: &[u64]| {
             let mut asked = 0;
-            let page = PointsPage { launch, words, ..PointsPage::default() };
+            let page = PointsPage { words, ..PointsPage::default() };
             second.page(&page, |of| {
                 asked += u32::from(of == launch);
                 false
@@ -363,7 +344,9 @@ mod tests {
         let span = points.register(PointKind::Begin, 0, 7, 1000, "k.cu", "step").unwrap();
         let event = points.register(PointKind::Event, 0x11, 8, 1000, "k.cu", "{} of {}").unwrap();
         points.compare_clocks(90_000, 100_100, 90_200);
-        let other = |kind, point, words, wave: u64| head(kind, point, words) | OF_OTHERS | wave << 46;
+        let other = |kind, point, words, wave| {
+            PointHead { kind, point, words, lanes: 32, first_lane: 1 }.of_wave(wave) | OF_OTHERS
+        };
         let words = [
             [100_000, other(PointKind::Begin, span, 0, 1), 6 << 32 | 9, 0].as_slice(),
             &[100_100, other(PointKind::Begin, span, 0, 2), 7 << 32 | 9, 0],

@@ -3,7 +3,7 @@
 
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::record::{Field, Number, Type};
-use hostcall_abi::trace::PointHead;
+use hostcall_abi::trace::{PointHead, owner};
 use hostcall_locks::Mutex;
 use hostcall_trace::{
     Call, Descriptor, Ending, Page, PointKind, Points, PointsPage, Reader, Status, StreamFile, StreamTotals,
@@ -52,15 +52,16 @@ fn calls() -> Vec<u8> {
         number(PointKind::Counter, 3, "change"),
         number(PointKind::Event, 3, "settled after {} steps"),
     ];
-    let head = |kind, point, words| PointHead { kind, point, words, lanes: 3, first_lane: 1 }.to_word();
+    let head = |kind, point, words| PointHead { kind, point, words, lanes: 3, first_lane: 1 }.of_wave(0);
+    let owner = owner(launch.to_bits(), 1);
     let words = [
-        [1010, head(PointKind::Begin, span, 0)].to_vec(),
-        [1011, head(PointKind::Counter, counter, 1), 7].to_vec(),
-        [1012, head(PointKind::Event, event, 1), 9].to_vec(),
-        [1020, head(PointKind::End, span, 1), 1010].to_vec(),
+        [1010, head(PointKind::Begin, span, 0), owner, 0].to_vec(),
+        [1011, head(PointKind::Counter, counter, 1), owner, 7].to_vec(),
+        [1012, head(PointKind::Event, event, 1), owner, 9].to_vec(),
+        [1020, head(PointKind::End, span, 1), owner, 1010].to_vec(),
     ]
     .concat();
-    points.page(&PointsPage { launch, slot: 2, workgroup: 1, wave: 0, dropped: 3, words: &words }, |_| true);
+    points.page(&PointsPage { slot: 2, dropped: 3, words: &words }, |_| true);
     source.launch_ended(launch, Ending::CANCELLED);
     assert_eq!(tracer.finish(Duration::from_secs(60)).calls, 8);
     file.0.lock().clone()

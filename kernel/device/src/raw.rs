@@ -11,7 +11,7 @@ use core::mem::MaybeUninit;
 use hostcall_abi::raw::{RawParams, RawWriter};
 use hostcall_abi::schema;
 use hostcall_channel::Words;
-use hostcall_channel::raw::{Opening, Writer};
+use hostcall_channel::raw::{AtEnd, Opening, Writer};
 
 /// What a wave does that finds no free page: [`Block`], [`DropNewest`] or [`OverwriteOldest`].
 #[diagnostic::on_unimplemented(
@@ -26,6 +26,9 @@ pub trait Policy: sealed::Sealed + 'static {
     /// Whether the host gives out pages again that nobody has read.
     #[doc(hidden)]
     const OVERWRITES: bool;
+    /// Whether these are trace points, whose pages waves have one after the other.
+    #[doc(hidden)]
+    const OF_POINTS: bool = false;
     /// The policy's name.
     const NAME: &'static str;
 }
@@ -56,6 +59,19 @@ macro_rules! policies {
             const NAME: &'static str = $name;
         }
     )*};
+}
+
+/// How trace points write: as [`DropNewest`], to pages that stay open when the wave ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfPoints;
+
+impl sealed::Sealed for OfPoints {}
+
+impl Policy for OfPoints {
+    const WAITS: bool = false;
+    const OVERWRITES: bool = false;
+    const OF_POINTS: bool = true;
+    const NAME: &'static str = "trace points";
 }
 
 policies! {
@@ -140,6 +156,36 @@ fn period_at(now_ns: u64) -> Option<u32> {
     target::bell_period_at(now_ns).map(|period| period >> PERIODS_LOG2)
 }
 
+/// Writes one record of `bytes` bytes to the page that the wave's record knows, for a wave whose lanes have all come here, if it has
+/// room, there is nothing else to do, and all lanes are `ready`. The first lane stores it: `store(words, at)`, from word `at` on.
+/// Returns whether it did. Every lane looks for itself, so that none waits for another one's look.
+#[inline(always)]
+pub(crate) fn append_to_lent_page(
+    here: Here,
+    wave: Mask,
+    bytes: u32,
+    now_ns: u64,
+    ready: bool,
+    store: impl FnOnce(Words<'_>, u32),
+) -> bool {
+    let record = here.record();
+    // SAFETY: RAW-STATE: without a slot nobody makes anything of it; else the wave holds it, and a whole wave excludes any other
+    // part. The first lane writes once every lane has looked.
+    let room = unsafe { record.open_page().room(bytes, period_at(now_ns)) };
+    let is_ready = ready & room.is_there & record.slot().is_some();
+    let are_ready = if wave.is_power_of_two() { is_ready } else { here.all(wave, is_ready) };
+    if !are_ready {
+        return false;
+    }
+    if here.lane_index() == 0 {
+        // SAFETY: as above; the host keeps the channel of trace points while a launch runs.
+        let (words, at) = unsafe { record.open_page().take(room, bytes) };
+        store(words, at);
+    }
+    here.sync(wave);
+    true
+}
+
 /// Places in a page that a leader took, as one word for its group: the first word, how many, and whether the host is to be told.
 #[derive(Clone, Copy)]
 struct Taken(u64);
@@ -171,6 +217,9 @@ impl Taken {
 }
 
 impl<T, P: Policy> RawStream<'_, T, P> {
+    /// Whether the wave's record has the page between two uses. Where lanes do not run in step, no way of theirs looks there.
+    const LENDS_PAGE: bool = P::OF_POINTS && target::IN_STEP;
+
     /// The stream into a channel of the host's.
     ///
     /// # Safety
@@ -208,6 +257,10 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         let slot = if is_leader { self.enter(group) } else { None };
         // SAFETY: RAW-STATE: only the leader, which is in, uses the state; others take the channel's memory from it.
         let writer = unsafe { self.writer(slot.unwrap_or(0)) };
+        if Self::LENDS_PAGE && slot.is_some() {
+            // SAFETY: RAW-STATE: the leader is in.
+            unsafe { group.here.record().open_page().give_back() };
+        }
         while done < count {
             let taken = match slot {
                 Some(slot) => self.take(writer, group, slot, bytes, count - done),
@@ -240,8 +293,13 @@ impl<T, P: Policy> RawStream<'_, T, P> {
                 }
             }
         }
-        if is_leader && slot.is_some() && !group.is_whole() {
-            writer.unlock();
+        if is_leader && slot.is_some() {
+            if !group.is_whole() {
+                writer.unlock();
+            } else if Self::LENDS_PAGE {
+                // SAFETY: RAW-STATE: the leader acts for the whole wave, and has given back what the record had.
+                unsafe { writer.lend(group.here.record().open_page()) };
+            }
         }
         // So that the lanes go on together: apart, each part would be a group of its own the next time.
         group.sync();
@@ -249,38 +307,6 @@ impl<T, P: Policy> RawStream<'_, T, P> {
             target::exit_lane();
         }
         done == count
-    }
-
-    /// Writes one record of `bytes` bytes for a wave whose lanes have all come here, which its first lane stores as
-    /// [`RawStream::append`] says, if the wave has a page open with room and there is nothing else to do, and if all lanes are
-    /// `ready`. Returns whether it did. Every lane looks for itself, so that none waits for another one's look.
-    #[inline(always)]
-    pub(crate) fn append_at_once(
-        &self,
-        here: Here,
-        wave: Mask,
-        bytes: u32,
-        now_ns: u64,
-        ready: bool,
-        store: impl FnOnce(Words<'_>, u32),
-    ) -> bool {
-        let Some(slot) = here.record().slot() else { return false };
-        // SAFETY: RAW-STATE: the wave holds the slot, and a whole wave excludes any other part.
-        let writer = unsafe { self.writer(slot) };
-        // SAFETY: as above. The first lane writes once every lane has looked.
-        let room = unsafe { writer.room(here.params().launch.to_bits(), bytes, period_at(now_ns)) };
-        let is_ready = ready & room.is_there;
-        let are_ready = if wave.is_power_of_two() { is_ready } else { here.all(wave, is_ready) };
-        if !are_ready {
-            return false;
-        }
-        if here.lane_index() == 0 {
-            // SAFETY: as above.
-            let at = unsafe { writer.take_room(room) };
-            store(writer.data(), at);
-        }
-        here.sync(wave);
-        true
     }
 
     /// Takes the wave's state for the leader's group. `None` when the launch ended before there was a slot.
@@ -323,7 +349,8 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         // SAFETY: RAW-STATE: as above, with the lock.
         unsafe {
             if !writer.has_begun(launch) {
-                writer.begin(launch, packet::current(here));
+                let at_end = if P::OF_POINTS { AtEnd::LeavesOpen } else { AtEnd::Closes };
+                writer.begin(launch, packet::current(here), at_end);
             }
         }
         Some(slot)
@@ -351,9 +378,14 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         count: u32,
     ) -> Taken {
         let here = group.here;
-        let launch = here.params().launch;
-        let (workgroup, wave) = (here.workgroup_index(), here.wave_in_workgroup());
-        let writer_of_page = RawWriter { launch, slot, workgroup, wave };
+        let of_wave = || RawWriter {
+            launch: here.params().launch,
+            slot,
+            workgroup: here.workgroup_index(),
+            wave: here.wave_in_workgroup(),
+        };
+        let writer_of_page =
+            if P::OF_POINTS { RawWriter { slot, ..RawWriter::default() } } else { of_wave() };
         let opening = Opening { writer: writer_of_page, now_ns: here.clock_ns() };
         // SAFETY: RAW-STATE: the leader is in, here and below; the lanes that wrote have met it since.
         unsafe { writer.close(period()) };

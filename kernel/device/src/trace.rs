@@ -32,20 +32,21 @@
 //! | | a trace point costs |
 //! |---|---|
 //! | without this crate's feature `trace` (a default one) | nothing: the machine code is the same as without it |
-//! | with it, while nobody traces | a look at a word in memory of the device |
+//! | with it, while nobody traces | a look at a word: in memory of the device, or on NVIDIA's GPUs at the workgroup's copy of it |
 //! | while somebody does, who does not want it | a look at another word |
-//! | while somebody wants it | a record of 16 bytes (a span's begin), 32 (its end, a counter), or 16 to 64 (an event) |
+//! | while somebody wants it | a record of 32 bytes, or of an event with more than one value 48 or 64 |
 //!
 //! A wave never waits for the trace: what finds no free page is dropped and counted, as
-//! [`DropNewest`] does. The first use of each trace point since points were switched asks the host for a number, and now and
+//! [`DropNewest`](crate::raw::DropNewest) does. The first use of each trace point since points were switched asks the host for a number, and now and
 //! then, each tenth of a second or so, a wave asks for the host's time. A span that was begun is ended although points are switched
-//! off meanwhile.
+//! off meanwhile. Where a workgroup has a copy of the switch, its next point brings another one: the first point after points are
+//! switched in a running launch does as the one before it.
 
 use crate::call::{call_rarely, enter};
 use crate::group::Group;
 use crate::pieces::send_texts;
 use crate::print::Argument;
-use crate::raw::{DropNewest, RawStream};
+use crate::raw::{OfPoints, RawStream, append_to_lent_page};
 use crate::services::TracePoints;
 use crate::target;
 use core::marker::PhantomData;
@@ -55,7 +56,7 @@ use hostcall_abi::raw::RawParams;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::trace::{
-    MAX_POINT_WORDS, POINT_ID_BITS, PointHead, PointKind, PointSwitch, UNWANTED, record_bytes,
+    MAX_POINT_WORDS, POINT_ID_BITS, PointHead, PointKind, PointSwitch, UNWANTED, owner, record_bytes,
 };
 use hostcall_channel::Words;
 use hostcall_format::tags;
@@ -217,11 +218,11 @@ pub fn on() -> Option<On> {
     if !cfg!(feature = "trace") {
         return None;
     }
-    let switch = PointSwitch::of_word(target::here().point_switch());
+    let switch = PointSwitch::of_word(target::here().point_switch_before());
     switch.is_on().then_some(On(switch))
 }
 
-type Records = RawStream<'static, u64, DropNewest>;
+type Records = RawStream<'static, u64, OfPoints>;
 
 /// Writes one record of a group that came to `point` together, with the values of its first lane. Returns the point's id and
 /// the time; `None` if the record was not kept.
@@ -276,7 +277,7 @@ fn write_at_once(on: On, point: &'static Point, tags: u64, words: &[u64]) -> Opt
     let head = PointHead { kind, point: id, words: words_of_point, lanes: wave.count_ones(), first_lane: 0 };
     let bytes = record_bytes(words_of_point);
     let is_known = id != 0 && id != UNWANTED;
-    let is_written = on.records().append_at_once(here, wave, bytes, now_ns, is_known, |to, at| {
+    let is_written = append_to_lent_page(here, wave, bytes, now_ns, is_known, |to, at| {
         // SAFETY: RAW-PAGE: the first lane has taken the place of one record.
         unsafe { put_record(to, at, now_ns, head, words) };
     });
@@ -289,12 +290,17 @@ fn write_at_once(on: On, point: &'static Point, tags: u64, words: &[u64]) -> Opt
 /// RAW-PAGE: the calling lane has this place, of as many bytes as the head says.
 #[inline(always)]
 unsafe fn put_record(to: Words<'_>, at: u32, now_ns: u64, head: PointHead, words: &[u64]) {
+    let here = target::here();
+    let owner = owner(here.params().launch.to_bits(), here.workgroup_index());
     // SAFETY: the caller's promise.
-    unsafe { to.put_pair(at, [now_ns, head.to_word()]) };
-    for (i, pair) in words.chunks(2).enumerate() {
+    unsafe {
+        to.put_pair(at, [now_ns, head.of_wave(here.wave_in_workgroup())]);
+        to.put_pair(at + 2, [owner, words.first().copied().unwrap_or(0)]);
+    }
+    for (i, pair) in words.get(1..).unwrap_or_default().chunks(2).enumerate() {
         let pair = [pair[0], pair.get(1).copied().unwrap_or(0)];
         // SAFETY: as above.
-        unsafe { to.put_pair(at + 2 + 2 * i as u32, pair) };
+        unsafe { to.put_pair(at + 4 + 2 * i as u32, pair) };
     }
 }
 
@@ -307,7 +313,7 @@ fn site(point: &'static Point) -> u64 {
 /// A span of a kernel that has begun, from [`span!`](crate::span). It ends where it is dropped.
 #[must_use = "a span ends when it is dropped: `let _span = span!(..)` keeps it to the end of the block"]
 pub struct Span {
-    /// The point's id, 0 if nothing was written. Of the span's first lane with [`Span::FIRST`].
+    /// The point's id, 0 if nothing was written, or [`UNWANTED`]. Of the span's first lane with [`Span::FIRST`].
     id: u32,
     began_ns: u64,
     // It is the lane's.
@@ -346,6 +352,9 @@ fn begin(on: On, point: &'static Point) -> (u32, u64) {
 
 #[inline(never)]
 fn begin_at_once(on: On, point: &'static Point) -> (u32, u64) {
+    if point.is_unwanted(on, 0) {
+        return (UNWANTED, 0);
+    }
     let Some((id, now_ns)) = write_at_once(on, point, 0, &[]) else { return (0, 0) };
     (id | if target::here().lane_index() == 0 { Span::FIRST } else { 0 }, now_ns)
 }
@@ -353,9 +362,6 @@ fn begin_at_once(on: On, point: &'static Point) -> (u32, u64) {
 #[cold]
 #[inline(never)]
 fn begin_slowly(point: &'static Point) -> (u32, u64) {
-    if point.is_unwanted(On::before(), 0) {
-        return (0, 0);
-    }
     Group::meet(site(point), (0, 0), |group| match write_record(group, point, 0, &[]) {
         Some((id, now_ns)) => (id | if group.is_leader() { Span::FIRST } else { 0 }, now_ns),
         None => (0, 0),
@@ -369,13 +375,16 @@ fn end(id: u32, began_ns: u64) {
     }
 }
 
-/// Ends a span that all lanes of the wave end together, of which the first one is the span's, if that is no more than to store.
+/// Ends a span that all lanes of the wave end together, of which the first one is the span's, if that is no more than to store, or
+/// one that nobody wants.
 #[inline(never)]
 fn end_at_once(id: u32, began_ns: u64) -> bool {
+    if id == UNWANTED {
+        return true;
+    }
     if !target::IN_STEP {
         return false;
     }
-    let on = On::before();
     let here = target::here();
     let wave = here.wave_lanes();
     if here.converge(0) != wave {
@@ -385,7 +394,7 @@ fn end_at_once(id: u32, began_ns: u64) -> bool {
     let (kind, point, lanes) = (PointKind::End, id & !Span::FIRST, wave.count_ones());
     let head = PointHead { kind, point, words: 1, lanes, first_lane: 0 };
     let is_only_first = (id & Span::FIRST != 0) == (here.lane_index() == 0);
-    on.records().append_at_once(here, wave, record_bytes(1), now_ns, is_only_first, |to, at| {
+    append_to_lent_page(here, wave, record_bytes(1), now_ns, is_only_first, |to, at| {
         // SAFETY: RAW-PAGE: the first lane has taken the place of one record.
         unsafe { put_record(to, at, now_ns, head, &[began_ns]) };
     })
@@ -415,10 +424,7 @@ fn end_slowly(id: u32, began_ns: u64) {
         if is_first && records.contains(&firsts.rank) {
             let at = at + (firsts.rank - records.start) * (record_bytes(1) / 8);
             // SAFETY: RAW-PAGE: each first lane stores a record of its own, of one pair beside its head.
-            unsafe {
-                to.put_pair(at, [now_ns, head.to_word()]);
-                to.put_pair(at + 2, [began_ns, 0]);
-            }
+            unsafe { put_record(to, at, now_ns, head, &[began_ns]) };
         }
     });
 }
@@ -433,18 +439,16 @@ pub fn write<const N: usize>(on: On, point: &'static Point, tags: [u8; N], words
     }
 }
 
-/// Writes a record of all lanes of the wave, if that is no more than to store.
+/// Writes a record of all lanes of the wave, if somebody wants it and that is no more than to store. Returns whether nothing is left
+/// to do.
 #[inline(never)]
 fn write_values_at_once<const N: usize>(on: On, point: &'static Point, tags: u64, words: [u64; N]) -> bool {
-    write_at_once(on, point, tags, &words).is_some()
+    point.is_unwanted(on, tags) || write_at_once(on, point, tags, &words).is_some()
 }
 
 #[cold]
 #[inline(never)]
 fn write_values<const N: usize>(point: &'static Point, tags: u64, words: [u64; N]) {
-    if point.is_unwanted(On::before(), tags) {
-        return;
-    }
     Group::meet(site(point), (), |group| _ = write_record(group, point, tags, &words));
 }
 

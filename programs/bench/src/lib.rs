@@ -9,6 +9,7 @@ pub mod compute;
 pub mod costs;
 pub mod floors;
 mod link;
+pub mod points;
 pub mod rivals;
 pub mod traces;
 

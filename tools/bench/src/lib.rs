@@ -16,6 +16,7 @@ mod graphs;
 mod latency;
 mod launches;
 mod parallel;
+mod points;
 mod queues;
 mod rate;
 mod rival;

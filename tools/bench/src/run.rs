@@ -1,8 +1,8 @@
 //! Which benchmarks there are, and their report.
 
 use crate::{
-    bytes, compute, consumers, contexts, costs, graphs, latency, launches, parallel, queues, rate, rival,
-    traces,
+    bytes, compute, consumers, contexts, costs, graphs, latency, launches, parallel, points, queues, rate,
+    rival, traces,
 };
 use hostcall::device::{Arguments, DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
@@ -102,13 +102,15 @@ pub enum Group {
     Traces,
     /// What each thing costs that a kernel can do.
     Costs,
+    /// Kernels that compute with trace points, beside the same without.
+    Points,
     /// Calls and posts of kernels that others launch, beside those of Rust's.
     Contexts,
 }
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Latency,
         Self::Calls,
         Self::Grid,
@@ -124,6 +126,7 @@ impl Group {
         Self::Consumers,
         Self::Traces,
         Self::Costs,
+        Self::Points,
         Self::Contexts,
     ];
 
@@ -145,6 +148,7 @@ impl Group {
             "consumers",
             "traces",
             "costs",
+            "points",
             "contexts",
         ][self as usize]
     }
@@ -331,6 +335,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             Group::Consumers => consumers::consumers(options, &mut add_one)?,
             Group::Traces => traces::traces(options, &mut add_one)?,
             Group::Costs => costs::costs(options, &mut add_one)?,
+            Group::Points => points::points(options, &mut add_one)?,
             Group::Contexts => {
                 add(contexts::contexts(options)?);
                 add(queues::queues(options)?);

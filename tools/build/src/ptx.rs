@@ -26,10 +26,13 @@ impl Function<'_> {
         self.statements.iter().any(|statement| statement.opcode == "ret")
     }
 
-    /// Whether it is where all panics get to, whose report is a call that tells the host of all posts.
-    pub fn reports_panics(&self) -> bool {
+    /// Whether it posts for a call of its own, which tells the host of all posts: it is where all panics get to, or asks for the number
+    /// of a trace point.
+    pub fn tells_of_posts(&self) -> bool {
         let names = ["rust_begin_unwind", "4core9panicking", "15hostcall_device6panics"];
-        names.iter().any(|name| self.name.contains(name))
+        let is_registering =
+            ["15hostcall_device5trace", "5Point8register"].iter().all(|part| self.name.contains(part));
+        is_registering || names.iter().any(|name| self.name.contains(name))
     }
 }
 

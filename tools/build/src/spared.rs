@@ -5,13 +5,14 @@
 //!
 //! - `mov.u32 %r1, 1; // hostcall asks: posts`: do waves of the kernel post? If not, they need not look at barriers for
 //!   posts that the host was not told of, nor wait when they end for what those that post ask of the host's memory.
+//! - `mov.u32 %r1, 1; // hostcall asks: points`: has the kernel trace points? If not, its waves need no copy of their switch.
 //! - `mov.u32 %r1, 1; // hostcall asks: record`: does anything look into the records of the kernel's waves? If not, the waves
 //!   make none, and have nothing to do when they end.
 //! - `ld.shared.v2.b64 {%rd1, %rd2}, [%r1+240]; // hostcall reads: 32` reads the launch's parameters from the record. A kernel's
 //!   entry can read them where the launch put them, at 32 here.
 //!
 //! To answer no it writes 0 for 1, and leaves out the blocks which only another answer leads to. What answers yes says so by
-//! `// hostcall has: posts` and `// hostcall has: record`.
+//! `// hostcall has: posts`, `// hostcall has: points` and `// hostcall has: record`.
 //!
 //! What the host has to know of a kernel's code goes into [`KernelInfo::found`]: `// hostcall has: pulls` is where bytes of the
 //! host's memory are copied.
@@ -21,9 +22,10 @@ use crate::ptx::{Assembly, Function, functions, words};
 use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, NEVER_STOPS, PULLS};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-const ASKS_POSTS: &str = "hostcall asks: posts";
+/// Questions whose answer is yes where code that the kernel reaches says so.
+const REACHED: [(&str, &str); 2] =
+    [("hostcall asks: posts", "hostcall has: posts"), ("hostcall asks: points", "hostcall has: points")];
 const ASKS_RECORD: &str = "hostcall asks: record";
-const HAS_POSTS: &str = "hostcall has: posts";
 const HAS_RECORD: &str = "hostcall has: record";
 const HAS_PULLS: &str = "hostcall has: pulls";
 const READS: &str = "hostcall reads: ";
@@ -36,26 +38,33 @@ pub(crate) fn with_answers(ptx: &str) -> String {
     let all: Vec<Function<'_>> = functions(ptx).collect();
     let program = Program::new(ptx, &all);
     // Of functions that several kernels call, the answers must hold in each.
-    let (mut posting, mut others) = (BTreeSet::new(), BTreeSet::new());
+    let (mut having, mut others) = (REACHED.map(|_| BTreeSet::new()), REACHED.map(|_| BTreeSet::new()));
     let mut found: BTreeMap<&str, u64> = BTreeMap::new();
     for entry in all.iter().filter(|function| function.is_entry) {
-        let reached = program.reached_by(entry, |function| !function.reports_panics());
+        let reached = program.reached_by(entry, |function| !function.tells_of_posts());
         let has = |what| reached.iter().any(|name| program.functions[name].body.contains(what));
         if has(HAS_PULLS) {
             *found.entry(entry.name).or_default() |= PULLS;
         }
-        if has(HAS_POSTS) { &mut posting } else { &mut others }.extend(reached);
+        for (i, (_, what)) in REACHED.into_iter().enumerate() {
+            if has(what) { &mut having[i] } else { &mut others[i] }.extend(reached.iter().copied());
+        }
     }
 
     let (mut answered, mut done) = (String::with_capacity(ptx.len()), 0);
     for function in &all {
         let at = function.body.as_ptr() as usize - ptx.as_ptr() as usize;
-        let posts = posting.contains(function.name) || !others.contains(function.name);
+        let is_yes: [bool; 2] =
+            std::array::from_fn(|i| having[i].contains(function.name) || !others[i].contains(function.name));
         let record = !function.is_entry || program.has_record(function);
         if !record {
             *found.entry(function.name).or_default() |= NEVER_STOPS;
         }
-        let is_no = |line: &str| !posts && line.contains(ASKS_POSTS) || !record && line.contains(ASKS_RECORD);
+        let is_no = |line: &str| {
+            let is_not_reached =
+                REACHED.iter().zip(is_yes).any(|((asks, _), yes)| !yes && line.contains(asks));
+            is_not_reached || !record && line.contains(ASKS_RECORD)
+        };
         answered += &ptx[done..at];
         answered += &answer(function, is_no, |line| parameters(function, line));
         done = at + function.body.len();
@@ -250,6 +259,18 @@ mod tests {
         let pointed_at = |name: &str| format!("{all}.global .align 8 .u64 table[1] = {{{name}}};\n");
         assert_eq!(answers(THROUGH_POINTER, &pointed_at("looks")), [false, true]);
         assert_eq!(answers(THROUGH_POINTER, &pointed_at("middle")), [true, true]);
+    }
+
+    #[test]
+    fn waves_copy_the_switch_of_points_where_there_are_points() {
+        let asks = "\tmov.u32 %r1, 1; // hostcall asks: points\n\tmov.u32 %r2, 1; // hostcall asks: posts\n";
+        let traces =
+            function("traces", "\tld.volatile.shared.b64 %rd1, [hostcall_shared]; // hostcall has: points\n");
+        let entry = |body: &str| format!("{traces}.visible .entry kernel()\n{{\n{asks}{body}\tret;\n}}\n");
+        let [without, with] = ["", &call("traces")].map(|body| with_answers(&entry(body)));
+        assert!(without.contains("%r1, 0; // hostcall asks: points"), "{without}");
+        assert!(with.contains("%r1, 1; // hostcall asks: points"), "{with}");
+        assert!(with.contains("%r2, 0; // hostcall asks: posts"), "{with}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-"""Calls, posts, checks and prints of Triton's kernels, and what they wait for.
+"""Calls, posts, checks, prints and trace points of Triton's kernels, and what they wait for.
 
 ::
 
@@ -47,12 +47,14 @@ import hostcall
 from ._device import Device, find_texts_by, serve_on_all
 from ._kernels import Launch
 
-__all__ = ["Compiled", "call", "check", "compile", "no_wait", "post", "print", "waited", "waits"]
+__all__ = ["Compiled", "begin", "call", "check", "compile", "counter", "end", "no_wait", "post", "print", "waited", "waits"]
 
 _I32, _I64 = core.dtype("int32"), core.dtype("int64")
 _MOST_WORDS = 4
 _MOST_PRINTED = 3
 _WAIT_NAME_BYTES = 16
+_POINT_NAME_BYTES, _POINT_FILE_BYTES = 24, 16
+_POINT_TAGS = {"u": 1, "i": 5, "f": 6, "d": 7}
 _PRINT = 65535
 
 _MOST_AT_IMPORT = 1000
@@ -229,6 +231,23 @@ def _sum(a, b):
     return a + b
 
 
+def _words_of(text, most):
+    """Returns the first bytes of a text, whole characters, as words."""
+    text = text.encode()[:most].decode(errors="ignore").encode()
+    return struct.unpack(f"<{most // 8}q", text.ljust(most, b"\0"))
+
+
+def _point(make, kind, name, generator):
+    """Returns the number of a trace point: its name's in its file; and what the host is told of it."""
+    file, line = generator.file_name or "", generator.begin_line + getattr(generator.cur_node, "lineno", 0)
+    text = _text(name, "a trace point")
+    number = hostcall.check_number(f"{kind}\0{text}", file, 0)
+    tail = file.encode()[-_POINT_FILE_BYTES:].decode(errors="ignore").split(os.sep)[-1]
+    words = _words_of(text, _POINT_NAME_BYTES) + _words_of(tail, _POINT_FILE_BYTES)
+    number = number - (1 << 32) if number >> 31 else number
+    return make.cast(number, _I32), [make.cast(line, _I32), *(make.cast(word, _I64) for word in words)]
+
+
 @core.builtin
 def call(context, method, *words, mask=None, otherwise=0, result=_I64, _semantic=None, _generator=None):
     """Calls a function of the host's, and returns what it answers, or ``otherwise`` where ``mask`` does not hold or the call fails.
@@ -313,8 +332,7 @@ def waits(context, token, name, peer=None, sequence=0, polled=0, _semantic=None)
         ht.waited(context, token)
     """
     make = _Making(_semantic, context, None, None, (sequence,))
-    text = _text(name, "a wait").encode()[:_WAIT_NAME_BYTES].decode(errors="ignore").encode()
-    words = struct.unpack("<2q", text.ljust(_WAIT_NAME_BYTES, b"\0"))
+    words = _words_of(_text(name, "a wait"), _WAIT_NAME_BYTES)
     peer, (address, _) = -1 if _plain(peer) is None else peer, make.word(polled)
     values = [make.cast(word, _I64) for word in words] + [address, make.cast(peer, _I32), make.cast(sequence, _I64)]
     return make.linked("hostcall_wait_poll", _I64, make.context, make.first(make.mask), token, *values)
@@ -325,6 +343,42 @@ def waited(context, token, _semantic=None):
     """Says that a loop is over which waited, with its last ``token``."""
     make = _Making(_semantic, context, None, None, ())
     make.linked("hostcall_wait_over", _I64, make.context, make.first(make.mask), token)
+
+
+@core.builtin
+def counter(context, name, value, mask=None, _semantic=None, _generator=None):
+    """Says in a trace what the counter of this name shows, once for the program: a scalar.
+
+    While nobody traces (``Device(.., trace=tracer)``, ``hostcall trace on``), it costs a look at a word. A name has 24 bytes at most, of
+    which others are left out, and a kernel 64 trace points.
+    """
+    make = _Making(_semantic, context, None, mask, (value,))
+    if not make.is_once:
+        raise TypeError("a counter shows a scalar, such as tl.sum of a block")
+    value, kind = make.word(value)
+    number, told = _point(make, f"counter {kind}", name, _generator)
+    make.tell("hostcall_count_point", number, make.cast(_POINT_TAGS[kind], _I32), *told, value)
+
+
+@core.builtin
+def begin(context, name, mask=None, _semantic=None, _generator=None):
+    """Begins a span of this name in a trace, once for the program, and returns what its end takes::
+
+        tile = ht.begin(context, "tile")
+        ...
+        ht.end(context, "tile", tile)
+    """
+    make = _Making(_semantic, context, None, mask, ())
+    number, told = _point(make, "span", name, _generator)
+    return make.linked("hostcall_begin_point", _I64, make.context, make.first(make.mask), number, *told)
+
+
+@core.builtin
+def end(context, name, began, _semantic=None, _generator=None):
+    """Ends the span of this name that ``begin`` began in the same file."""
+    make = _Making(_semantic, context, None, None, ())
+    number, _ = _point(make, "span", name, _generator)
+    make.tell("hostcall_end_point", began, number)
 
 
 class Compiled:

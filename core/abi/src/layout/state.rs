@@ -177,6 +177,25 @@ pub struct WaveRecordWords {
     pub region: u64,
     /// Its words.
     pub region_words: u64,
+    /// The page that the wave has open for trace points.
+    pub open_page: OpenPageWords,
+}
+
+/// What a wave knows of the page that it has open for trace points, as it lies in memory. There is none where `bytes` is 0, or the
+/// wave has no slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct OpenPageWords {
+    /// Where the page's records begin.
+    pub data: u64,
+    /// How much is written: a [`Place`](crate::raw::Place).
+    pub place: u64,
+    /// The state of the channel, [`RawStateWords`](crate::raw::RawStateWords), whose place is behind this one.
+    pub state: u64,
+    /// The page's bytes.
+    pub bytes: u32,
+    /// In which period the host was told last.
+    pub period: u32,
 }
 
 /// A wave's [`WaveRecordWords::slot`] while it has none.
@@ -186,7 +205,7 @@ pub const NO_SLOT: u32 = u32::MAX;
 pub const CLAIMING: u32 = u32::MAX - 1;
 
 /// Bytes of a [`WaveRecordWords`].
-pub const WAVE_RECORD_BYTES: usize = 224;
+pub const WAVE_RECORD_BYTES: usize = 256;
 
 const _: () = assert!(size_of::<WaveRecordWords>() == WAVE_RECORD_BYTES);
 
@@ -236,5 +255,6 @@ impl WaveRecordWords {
         ended: 0,
         region: 0,
         region_words: 0,
+        open_page: OpenPageWords { data: 0, place: 0, state: 0, bytes: 0, period: 0 },
     };
 }

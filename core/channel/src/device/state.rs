@@ -4,6 +4,8 @@ use super::kept::Kept;
 use crate::primitive::{
     AtomicU32, AtomicU64, Ordering, Owned, load_four, load_four_in_wave, store_four, store_four_in_wave,
 };
+#[cfg(not(loom))]
+use crate::raw::OpenPage;
 use hostcall_abi::layout::LAP_WORDS;
 #[cfg(not(target_arch = "nvptx64"))]
 use hostcall_abi::layout::kept::UPPER_UNKNOWN;
@@ -199,17 +201,20 @@ impl SlotState {
         }
     }
 
-    /// Closes the pages of raw channels that the wave has open.
+    /// Closes the pages of raw channels that the wave has open, of which its record may have one.
     ///
     /// # Safety
     /// SLOT-OWNER: the calling lane has the state for itself, and all other lanes of the wave have ended.
     #[cfg(not(loom))]
     #[inline(always)]
-    pub(crate) unsafe fn close_raw(&self) {
+    pub(crate) unsafe fn close_raw(&self, open_page: &OpenPage) {
         let first = self.raw_states.load(Ordering::Relaxed);
         if first != 0 {
             // SAFETY: the caller's promise; the host keeps the channels while a launch that has them runs.
-            unsafe { crate::raw::close_all(first) };
+            unsafe {
+                open_page.give_back();
+                crate::raw::close_all(first);
+            }
         }
     }
 }

@@ -39,6 +39,7 @@ use crate::primitive::{
 };
 #[cfg(target_arch = "nvptx64")]
 use crate::primitive::{load_four_shared, shared_address};
+use crate::raw::OpenPage;
 use crate::region::{Region, Words};
 #[cfg(not(loom))]
 use hostcall_abi::launch::ChannelParams;
@@ -207,6 +208,7 @@ pub struct WaveRecord {
     /// As `places`.
     region: Owned<u64>,
     region_words: Owned<u64>,
+    open_page: OpenPage,
 }
 
 #[cfg(not(loom))]
@@ -217,6 +219,7 @@ const _: () = {
     assert!(offset_of!(WaveRecord, slot) == offset_of!(WaveRecordWords, slot));
     assert!(offset_of!(WaveRecord, ended) == offset_of!(WaveRecordWords, ended));
     assert!(offset_of!(WaveRecord, region) == offset_of!(WaveRecordWords, region));
+    assert!(offset_of!(WaveRecord, open_page) == offset_of!(WaveRecordWords, open_page));
 };
 
 impl WaveRecord {
@@ -231,6 +234,7 @@ impl WaveRecord {
             ended: AtomicU64::new(0),
             region: Owned::new(0),
             region_words: Owned::new(0),
+            open_page: OpenPage::new(),
         }
     }
 
@@ -318,12 +322,19 @@ impl WaveRecord {
             store_places_in_wave(&self.places, places);
             self.region.set(region);
             self.region_words.set(region_words);
+            self.open_page.begin();
             claimed.take_over(&self.state);
         }
         used(place);
         // Release, pairs with the load in `slot`.
         store_in_wave(&self.slot, claimed.slot);
         Some(claimed.slot)
+    }
+
+    /// The page that the wave has open for trace points. There is none while it has no slot.
+    #[inline(always)]
+    pub fn open_page(&self) -> &OpenPage {
+        &self.open_page
     }
 
     /// Counts a call that is waited for later, before it is made.
@@ -459,7 +470,7 @@ impl WaveRecord {
         #[cfg(not(loom))]
         // SAFETY: SLOT-OWNER: the caller's promise.
         unsafe {
-            self.state.close_raw();
+            self.state.close_raw(&self.open_page);
         }
         if self.pending.load(Ordering::Relaxed) != 0 {
             self.finish_forgotten(channel, slot, wait);

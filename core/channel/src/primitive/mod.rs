@@ -28,7 +28,7 @@ pub(crate) use in_wave::{
 pub(crate) use on_device::{add_on_device, cas_on_device, fence_on_device, put_word, take_word};
 pub use owned::Owned;
 pub(crate) use owned::{
-    OwnedFour, OwnedWord, load_four, load_four_in_wave, load_places, load_two, store_four,
+    OwnedFour, OwnedWord, load_four, load_four_in_wave, load_places, load_two, load_two_in_wave, store_four,
     store_four_in_wave, store_places_in_wave,
 };
 #[cfg(target_arch = "nvptx64")]

@@ -255,6 +255,27 @@ pub(crate) unsafe fn load_four_shared(at: u32) -> [u32; 4] {
     [a, b, c, d]
 }
 
+/// Does what [`load_two`] does, of a wave's record: on NVIDIA that is in shared memory.
+///
+/// # Safety
+/// As for [`load_two`]; the values are a wave's record's.
+#[inline(always)]
+pub(crate) unsafe fn load_two_in_wave(words: &[Owned<u64>; 2]) -> [u64; 2] {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
+    unsafe {
+        let (a, b);
+        core::arch::asm!("ld.shared.v2.b64 {{{a}, {b}}}, [{at}];", at = in(reg32) shared_address(words), a = out(reg64) a,
+            b = out(reg64) b, options(nostack, readonly));
+        [a, b]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        load_two(words)
+    }
+}
+
 /// Does what [`store_four`] does, to a wave's record: on NVIDIA that is in shared memory.
 ///
 /// # Safety

@@ -127,8 +127,18 @@ impl RawRing {
     }
 }
 
-#[cfg(test)]
 impl RawState {
+    /// Says how much of the open page is written.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    #[inline(always)]
+    pub(super) unsafe fn set_place(&self, place: Place) {
+        // SAFETY: the caller's promise.
+        unsafe { self.place.set(place.0) };
+    }
+
+    #[cfg(test)]
     pub(crate) fn new() -> Self {
         Self {
             launch: Owned::new(0),
@@ -147,6 +157,15 @@ impl RawState {
     }
 }
 
+/// What a wave's end does with the page that it has open: the value of a state's `linked`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtEnd {
+    /// It closes it.
+    Closes = 1,
+    /// It tells the host how far it is written. The slot's next wave goes on there, of whichever launch it is.
+    LeavesOpen = 2,
+}
+
 /// What a page's header says of its opening.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening {
@@ -161,16 +180,6 @@ const LOOKS_LEFT_OUT: u32 = 15;
 
 /// Polls of an entry in the device's copy of the ring before one of the host's.
 const POLLS_A_COPY: u32 = 64;
-
-/// What [`Writer::room`] has found.
-#[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Whether there is a place.
-    pub is_there: bool,
-    at: u32,
-    /// The page's place behind it.
-    after: u64,
-}
 
 /// A wave's way into a raw channel, through the state of its home slot.
 #[derive(Clone, Copy)]
@@ -248,20 +257,21 @@ impl<'m> Writer<'m> {
         unsafe { self.state.linked.get() != 0 && self.state.launch.get() == launch }
     }
 
-    /// Makes the state that of a wave of this launch, and has the wave's end close what it will have opened. A page that the
-    /// slot's last wave has left open stays the host's to close: its launch has ended, so that the host may have done so.
+    /// Makes the state that of a wave of this launch, and has the wave's end do this with the page that it will have open. A page that
+    /// is closed at the end, but the slot's last wave has left open, stays the host's to close: that wave's launch has ended, so that
+    /// the host may have done so. All waves of a channel end in the same way.
     ///
     /// # Safety
     /// RAW-STATE, and `slot` is the one that the wave holds.
-    pub unsafe fn begin(&self, launch: u32, slot: Slot<'_>) {
+    pub unsafe fn begin(&self, launch: u32, slot: Slot<'_>, at_end: AtEnd) {
         // What the state's last wave wrote comes with the slot, whose claim alone does not acquire it on NVIDIA. What is looked at
         // before, whether the state is the wave's, its multiprocessor has never seen so of another wave that had ended.
         fence_on_device(Ordering::Acquire);
         // SAFETY: the caller's promise.
         unsafe {
-            self.begin_unlinked(launch);
+            self.begin_unlinked(launch, at_end);
             #[cfg(not(loom))]
-            slot.link_raw(core::ptr::from_ref(self.state) as usize as u64, &self.state.next);
+            slot.link_raw(self.state_address(), &self.state.next);
             #[cfg(loom)]
             let _ = slot;
         }
@@ -269,17 +279,19 @@ impl<'m> Writer<'m> {
 
     /// # Safety
     /// RAW-STATE.
-    pub(crate) unsafe fn begin_unlinked(&self, launch: u32) {
+    pub(crate) unsafe fn begin_unlinked(&self, launch: u32, at_end: AtEnd) {
         let Self { words, layout, state, .. } = self;
         // SAFETY: the caller's promise.
         unsafe {
-            if let Some(left) = state.page.get().checked_sub(1) {
+            if at_end == AtEnd::Closes
+                && let Some(left) = state.page.get().checked_sub(1)
+            {
                 words.word(layout.header_at(left) + header::LEFT).store(state.place.get(), Ordering::Relaxed);
                 state.page.set(0);
             }
             state.launch.set(launch);
             state.looks_left_out.set(0);
-            state.linked.set(1);
+            state.linked.set(at_end as u32);
         }
     }
 
@@ -304,38 +316,25 @@ impl<'m> Writer<'m> {
         }
     }
 
-    /// Looks for a place for a record of so many bytes that a wave of this launch writes without anything else to do: it has a page
-    /// open that has room, and need not tell the host in this period. That is what [`Writer::has_begun`], [`Writer::take`]
-    /// and [`Writer::is_due`] say one after the other; here nothing waits for what another one says.
-    ///
-    /// # Safety
-    /// RAW-STATE, but for a state that another wave or nobody has begun.
-    #[inline(always)]
-    pub unsafe fn room(&self, launch: u32, bytes: u32, period: Option<u32>) -> Room {
-        // SAFETY: the caller's promise: where another wave had the state, that has ended.
-        unsafe {
-            let state = self.state;
-            let (linked, page, place) = (state.linked.get(), state.page.get(), Place(state.place.get()));
-            let (of_launch, told_in) = (state.launch.get(), state.period.get());
-            let has_room = place.bytes().saturating_add(bytes) <= self.layout.page_bytes();
-            let is_there = (linked != 0) & (of_launch == launch) & (page != 0) & has_room;
-            Room {
-                is_there: is_there & (period == Some(told_in)),
-                at: self.layout.data_at(page.wrapping_sub(1)).wrapping_add(place.bytes() / 8),
-                after: place.0.wrapping_add(bytes.into()),
-            }
-        }
-    }
-
-    /// Takes a place that is there, and returns its first word. Nothing was taken since it was looked for.
+    /// Of the open page, if there is one: where its records begin, how much is written, its bytes, and in which period the host was
+    /// told last.
     ///
     /// # Safety
     /// RAW-STATE.
     #[inline(always)]
-    pub unsafe fn take_room(&self, room: Room) -> u32 {
+    pub(super) unsafe fn open_page(&self) -> Option<(u64, Place, u32, u32)> {
         // SAFETY: the caller's promise.
-        unsafe { self.state.place.set(room.after) };
-        room.at
+        unsafe {
+            let page = self.state.page.get().checked_sub(1)?;
+            let data = core::ptr::from_ref(self.data.word(self.layout.data_at(page))) as usize as u64;
+            Some((data, Place(self.state.place.get()), self.layout.page_bytes(), self.state.period.get()))
+        }
+    }
+
+    /// The state's address.
+    #[inline(always)]
+    pub(super) fn state_address(&self) -> u64 {
+        core::ptr::from_ref(self.state) as usize as u64
     }
 
     /// Opens a page, after [`Writer::close`]. Returns `false` when none is free: then ask again. Only who `looks` asks the
@@ -454,8 +453,7 @@ impl<'m> Writer<'m> {
                 && place.bytes() != self.state.published.get()
             {
                 self.state.published.set(place.bytes());
-                fence(Ordering::Release);
-                self.words.word(self.layout.commit_at(page)).store(place.0, Ordering::Relaxed);
+                tell(self.words.word(self.layout.commit_at(page)), place);
             }
             if let Some(period) = period {
                 self.state.period.set(period);
@@ -497,15 +495,22 @@ impl<'m> Writer<'m> {
 /// # Safety
 /// RAW-STATE; the state has an open page, whose word for the host is `commit`.
 unsafe fn close_page(state: &RawState, commit: &AtomicU64) {
-    fence(Ordering::Release);
     // SAFETY: the caller's promise.
     unsafe {
-        commit.store(Place(state.place.get()).closed().0, Ordering::Relaxed);
+        tell(commit, Place(state.place.get()).closed());
         state.page.set(0);
     }
 }
 
-/// Closes the pages of the states that a wave has linked, of which this is the first one's address. All of its lanes have ended.
+/// Tells the host, by a page's word for it, how far the page is written.
+#[inline]
+fn tell(commit: &AtomicU64, place: Place) {
+    fence(Ordering::Release);
+    commit.store(place.0, Ordering::Relaxed);
+}
+
+/// Closes the pages of the states that a wave has linked, of which this is the first one's address, or tells the host of those that
+/// stay open. All of the wave's lanes have ended.
 ///
 /// # Safety
 /// RAW-STATE of each; the channels' memory is mapped.
@@ -519,7 +524,14 @@ pub(crate) unsafe fn close_all(mut address: u64) {
         unsafe {
             let state = &*(address as usize as *const RawState);
             if state.page.get() != 0 {
-                close_page(state, &*(state.commit.get() as usize as *const AtomicU64));
+                let (commit, place) =
+                    (&*(state.commit.get() as usize as *const AtomicU64), Place(state.place.get()));
+                if state.linked.get() == AtEnd::Closes as u32 {
+                    close_page(state, commit);
+                } else if state.published.get() != place.bytes() {
+                    state.published.set(place.bytes());
+                    tell(commit, place);
+                }
             }
             state.linked.set(0);
             address = state.next.get();

@@ -213,14 +213,14 @@ fn what_was_left_open_is_swept() {
     model(2, || {
         let (channel, mut collector) = Channel::new();
         // SAFETY: RAW-STATE: one thread so far.
-        unsafe { channel.writer(0).begin_unlinked(LaunchId::new(0, 1).to_bits()) };
+        unsafe { channel.writer(0).begin_unlinked(LaunchId::new(0, 1).to_bits(), AtEnd::Closes) };
         channel.open(0);
         channel.write(0, 5);
         let next = {
             let channel = channel.clone();
             thread::spawn(move || {
                 // SAFETY: RAW-STATE, or loom reports a race.
-                unsafe { channel.writer(0).begin_unlinked(LaunchId::new(1, 1).to_bits()) };
+                unsafe { channel.writer(0).begin_unlinked(LaunchId::new(1, 1).to_bits(), AtEnd::Closes) };
                 channel.open(0);
                 channel.write(0, 6);
                 // SAFETY: as above.

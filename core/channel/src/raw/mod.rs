@@ -59,9 +59,10 @@
 //! count behind the states. Nobody reads such a writer after its lane has ended: what it wrote since it last
 //! told the host is lost, and `swept_pages` counts the page.
 //!
-//! Trace points of kernels that others launch have a page for each place that their waves take one after the other
-//! (`hostcall_abi::context::PointsParams`). Such pages are of no launch and are never swept: the host tells how far they are
-//! written in the wave's name (`RawRegion::tell_place`), from the places' words, which a wave changes once its record is there.
+//! Pages of trace points are of no launch and are never swept. The waves that hold a home slot one after the other write to one
+//! page, which each tells of at its end ([`AtEnd::LeavesOpen`]): many waves are short, and say little. Those of kernels that others
+//! launch have a page for each place that they take one after the other (`hostcall_abi::context::PointsParams`). There, and where
+//! waves were killed, the host tells how far pages are written in the wave's name (`RawRegion::tell_place`).
 //!
 //! # Staged pages
 //! With staged pages, waves fill pages in device memory, and a copy engine brings them to the twin of each
@@ -76,7 +77,8 @@
 //! # Invariants
 //! - **RAW-STATE**: a [`RawState`] is accessed only by lanes of the wave that holds the home slot, of which
 //!   one at a time acts on it: a whole wave excludes its parts, and parts have the state's lock. The host
-//!   looks at its words when the slot's launch has ended. The state behind those of the home slots is
+//!   looks at its words when the slot's launch has ended. While the wave's record has its page ([`OpenPage`]), that is
+//!   a part of the state. The state behind those of the home slots is
 //!   nobody's: waves of kernels that other compilers made count in it what they dropped, by atomic additions.
 //! - **RAW-PAGE**: the wave that took a page stores to it and its header until it has closed it; the host
 //!   puts a page into the ring once it was closed, or its launch has ended, and nobody reads it. All accesses
@@ -121,6 +123,7 @@ mod copies;
 mod device;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod host;
+mod open_page;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -131,9 +134,10 @@ mod tests;
 pub use copies::{Copies, Run};
 #[cfg(not(loom))]
 pub(crate) use device::close_all;
-pub use device::{Opening, RawRing, RawState, Room, Writer};
+pub use device::{AtEnd, Opening, RawRing, RawState, Writer};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use host::{Chunk, Collector, Counts, News, RawRegion};
+pub use open_page::{OpenPage, Room};
 
 /// Has the processor fetch the line of a word that is read soon. Any address will do.
 #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]

@@ -1,4 +1,6 @@
-use super::{Chunk, Collector, Copies, News, Opening, RawRegion, RawRing, RawState, Run, Writer};
+use super::{
+    AtEnd, Chunk, Collector, Copies, News, OpenPage, Opening, RawRegion, RawRing, RawState, Run, Writer,
+};
 use crate::primitive::{AtomicU64, Ordering};
 use crate::region::Words;
 use hostcall_abi::launch::LaunchId;
@@ -67,12 +69,22 @@ impl Channel {
         // SAFETY: RAW-STATE: one thread.
         unsafe {
             if !writer.has_begun(LAUNCH.to_bits()) {
-                writer.begin_unlinked(LAUNCH.to_bits());
+                writer.begin_unlinked(LAUNCH.to_bits(), AtEnd::Closes);
             }
             // Both ways to a place in the open page.
-            let room = writer.room(LAUNCH.to_bits(), 8, Some(0));
-            let at_once = (word % 2 == 1 && room.is_there).then(|| (writer.take_room(room), 1));
-            let place = at_once.or_else(|| writer.take(8, 1)).or_else(|| {
+            let open_page = OpenPage::new();
+            writer.lend(&open_page);
+            let room = open_page.room(8, Some(0));
+            let at_once = word % 2 == 1 && room.is_there;
+            if at_once {
+                let (words, at) = open_page.take(room, 8);
+                words.put_word(at, word);
+            }
+            open_page.give_back();
+            if at_once {
+                return true;
+            }
+            let place = writer.take(8, 1).or_else(|| {
                 assert!(!room.is_there, "a page that has room");
                 writer.close(None);
                 if writer.open(Self::opening(slot), writer.may_look()) { writer.take(8, 1) } else { None }
@@ -329,7 +341,7 @@ fn pages_that_killed_waves_took_come_back() {
     // All pages can be taken again.
     // SAFETY: RAW-STATE: one thread.
     let taken = unsafe {
-        channel.writer(1).begin_unlinked(LAUNCH.to_bits());
+        channel.writer(1).begin_unlinked(LAUNCH.to_bits(), AtEnd::Closes);
         (0..20).take_while(|_| channel.writer(1).open(Channel::opening(1), true)).count()
     };
     assert_eq!(taken, 16);

@@ -33,6 +33,12 @@ pub(crate) fn has_record() -> bool {
     true
 }
 
+/// Whether the kernel's waves have a copy of the switch of trace points.
+#[inline(always)]
+pub(crate) fn has_points() -> bool {
+    false
+}
+
 /// Whether the kernel's waves post: the build does not say.
 #[inline(always)]
 pub(crate) fn has_posts() -> bool {
@@ -133,6 +139,12 @@ impl Here {
         let switch = super::global(self.params().channel + POINT_SWITCH_AT as u64).cast::<AtomicU64>();
         // SAFETY: the host keeps the word behind the channel's parameters while a launch runs, and stores it as a whole.
         unsafe { &*switch }.load(Ordering::Relaxed)
+    }
+
+    /// What [`Here::point_switch`] is: a look at it costs no more than one at a copy.
+    #[inline(always)]
+    pub fn point_switch_before(self) -> u64 {
+        self.point_switch()
     }
 
     /// The channel's parameters.

@@ -94,6 +94,12 @@ impl Here {
         unsafe { &*switch }.load(Ordering::Relaxed)
     }
 
+    /// What [`Here::point_switch`] is: a look at it costs no more than one at a copy.
+    #[inline(always)]
+    pub fn point_switch_before(self) -> u64 {
+        self.point_switch()
+    }
+
     /// The channel's parameters.
     #[inline(always)]
     pub fn channel(self) -> &'static ChannelParams {

@@ -1,6 +1,6 @@
 //! What NVIDIA and AMD share: entering a kernel, and panics.
 
-use super::{Here, Params, begin_wave, exit_lane, has_posts, has_record, here};
+use super::{Here, Params, begin_wave, exit_lane, has_points, has_posts, has_record, here};
 use crate::group::Group;
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
@@ -29,6 +29,10 @@ pub(super) fn end_lanes(may_post: bool) {
         return;
     }
     let here = here();
+    if has_points() {
+        // Of the switch: nothing arrives when another workgroup has the memory.
+        hostcall_channel::device::wait_for_copies();
+    }
     let lanes = here.converge(0);
     let are_all = if lanes == here.full() {
         here.sync(here.full());

@@ -1,5 +1,5 @@
 //! NVIDIA: special registers, warp operations as LLVM intrinsics (which are convergent; `asm!` is not and can
-//! be hoisted out of a branch). At the start of dynamic shared memory lie the waves' records: what the device remembers of
+//! be hoisted out of a branch). At the start of dynamic shared memory lies a copy of the switch of trace points, then the waves' records: what the device remembers of
 //! the wave's slot (a store to global memory would evict it from the L1 cache) and then the launch's parameters.
 
 use crate::packet::Look;
@@ -7,7 +7,7 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering};
 use hostcall_abi::launch::{
     ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchId, LaunchParams, POINT_SWITCH_AT,
-    SHARED_RECORD_BYTES, shared_bytes,
+    SHARED_RECORD_BYTES, SHARED_SWITCH_BYTES, shared_bytes,
 };
 use hostcall_abi::layout::{
     CLAIMING, LONE_WAVE, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell,
@@ -127,6 +127,12 @@ pub(crate) fn has_posts() -> bool {
     asked_of_build!("hostcall asks: posts")
 }
 
+/// Whether the kernel has trace points.
+#[inline(always)]
+pub(crate) fn has_points() -> bool {
+    asked_of_build!("hostcall asks: points")
+}
+
 /// Whether a panic of the function that asks is formatted here, which is one of two that the build makes where the program has values
 /// that only its own functions show.
 #[cfg(hostcall_unformatted)]
@@ -187,7 +193,7 @@ pub(super) fn shared_address<T>(at: *mut T) -> u32 {
 /// Address in shared memory of the wave's record.
 #[inline(always)]
 fn record_at() -> u32 {
-    shared_start() + llvm_tid_x() / 32 * SHARED_RECORD_BYTES as u32
+    shared_start() + SHARED_SWITCH_BYTES as u32 + llvm_tid_x() / 32 * SHARED_RECORD_BYTES as u32
 }
 
 /// Makes the record of a wave that begins: a handful of stores of its first lane. Returns whether the wave shall end at
@@ -200,6 +206,14 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     // SAFETY: the host gives each launch the words of its stream and of its list. All lanes of a wave read the same.
     let begun = unsafe { begin_launch(params) };
     let lanes = llvm_ntid_x();
+    if has_points() {
+        // Each wave for itself, so that its first point finds what is there; all waves of a workgroup store to the same place.
+        let switch = look_at_switch(params.channel);
+        // SAFETY: the launch gave these bytes too; the switch's copy is accessed by single instructions alone.
+        unsafe {
+            asm!("st.volatile.shared.b64 [hostcall_shared], {switch};", switch = in(reg64) switch, options(nostack))
+        };
+    }
     if has_record() && llvm_tid_x() % 32 == 0 {
         let [a, b, c, d] = WaveRecordWords::BEGIN_FIRST;
         let launch = LaunchId::from_bits(params.launch.to_bits() + begun.launch);
@@ -242,6 +256,14 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
         unsafe { note_skipped(params.stop_at, begun.sequence) };
     }
     true
+}
+
+/// Reads the word behind the channel's parameters by which the host switches trace points.
+#[inline(always)]
+fn look_at_switch(channel: u64) -> u64 {
+    let switch = global(channel + POINT_SWITCH_AT as u64).cast::<AtomicU64>();
+    // SAFETY: the host keeps the word there while a launch runs, and stores it as a whole.
+    unsafe { &*switch }.load(Ordering::Relaxed)
 }
 
 /// Where the launch's parameters are. In the function that wrote them as in any other, nothing is read before `of_wave`, and
@@ -333,9 +355,31 @@ impl Here {
     /// The channel's [`PointSwitch`](hostcall_abi::trace::PointSwitch), as it is now.
     #[inline(always)]
     pub fn point_switch(self) -> u64 {
-        let switch = global(self.params().channel + POINT_SWITCH_AT as u64).cast::<AtomicU64>();
-        // SAFETY: the host keeps the word behind the channel's parameters while a launch runs, and stores it as a whole.
-        unsafe { &*switch }.load(Ordering::Relaxed)
+        look_at_switch(self.params().channel)
+    }
+
+    /// The switch as it was at the workgroup's trace point before this one. A look at the word itself goes to the GPU's second-level
+    /// cache, and a point that nobody wants would wait for it.
+    #[cfg(target_feature = "sm_80")]
+    #[inline(always)]
+    pub fn point_switch_before(self) -> u64 {
+        let switch;
+        // SAFETY: `begin_wave` made the copy. The next one is on its way when this returns: of as many bytes as the host keeps there,
+        // to as many that the launch gave, which nobody accesses but by single instructions.
+        unsafe {
+            asm!("ld.volatile.shared.b64 {switch}, [hostcall_shared]; // hostcall has: points",
+                "cp.async.cg.shared.global [hostcall_shared], [{channel}+{at}], {bytes};",
+                switch = out(reg64) switch, channel = in(reg64) self.params().channel, at = const POINT_SWITCH_AT,
+                bytes = const SHARED_SWITCH_BYTES, options(nostack));
+        }
+        switch
+    }
+
+    /// The switch as it is now: these GPUs have no copies that waves do not wait for.
+    #[cfg(not(target_feature = "sm_80"))]
+    #[inline(always)]
+    pub fn point_switch_before(self) -> u64 {
+        self.point_switch()
     }
 
     /// The channel's parameters.
@@ -348,7 +392,7 @@ impl Here {
     /// What the wave's lanes share.
     #[inline(always)]
     pub fn record(self) -> &'static WaveRecord {
-        let at = llvm_tid_x() as usize / 32 * SHARED_RECORD_BYTES;
+        let at = SHARED_SWITCH_BYTES + llvm_tid_x() as usize / 32 * SHARED_RECORD_BYTES;
         let record = shared_with!(" // hostcall has: record").wrapping_add(at).cast_const();
         // SAFETY: the launch gave each wave a record in shared memory, which `begin_wave` made, and only the wave's lanes
         // access it, by this type, which has the layout of its words.
@@ -368,8 +412,8 @@ impl Here {
             asm!("{{ .reg .u32 %hostcall_wave; .reg .u64 %hostcall_record; mov.u32 %hostcall_wave, %tid.x;",
                 "shr.u32 %hostcall_wave, %hostcall_wave, 5; mov.u64 %hostcall_record, hostcall_shared;",
                 "mad.wide.u32 %hostcall_record, %hostcall_wave, {bytes}, %hostcall_record;",
-                "cvta.shared.u64 {record}, %hostcall_record; }}",
-                record = out(reg64) record, bytes = const SHARED_RECORD_BYTES, options(nostack, preserves_flags));
+                "add.u64 %hostcall_record, %hostcall_record, {first}; cvta.shared.u64 {record}, %hostcall_record; }}",
+                record = out(reg64) record, bytes = const SHARED_RECORD_BYTES, first = const SHARED_SWITCH_BYTES, options(nostack, preserves_flags));
             core::hint::assert_unchecked(llvm_is_shared(record));
             &*record.cast::<WaveRecord>()
         }

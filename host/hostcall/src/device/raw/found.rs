@@ -6,7 +6,7 @@ use crate::device::core::{Core, HoldsWaves};
 use crate::device::error::Error;
 use crate::device::inner::Device;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::raw::FOREIGN_STATES;
+use hostcall_abi::raw::{FOREIGN_STATES, Place, RAW_STATE_PLACE_WORD};
 use hostcall_channel::raw::{Chunk, Collector, News, RawRegion};
 use hostcall_locks::Mutex;
 use hostcall_server::Server;
@@ -162,12 +162,14 @@ impl Inner {
         let region = self.region();
         let launches = self.server.launches();
         let sweep = |collector: &mut Collector, chunks: &mut VecDeque<Chunk>| {
-            // Pages of kernels of others are of no launch: nobody knows when these end.
-            let of_others = |launch| launch == LaunchId::NONE && self.others.is_some();
-            let is_over = |launch: LaunchId| !of_others(launch) && !launches.is_known(launch);
+            let is_over = |launch: LaunchId| !launches.is_known(launch);
             collector.sweep(region, news, is_over, |slot, word| self.state_word(slot, word), chunks)
         };
         let mut is_new = collector.collect(region, news, chunks);
+        // Pages of trace points are of no launch, and stay open.
+        if self.others.is_some() {
+            return is_new;
+        }
         // Before the sweep: what ends meanwhile is for the next one.
         let ended = launches.ended();
         if !is_new && ended != *swept_after {
@@ -175,8 +177,7 @@ impl Inner {
             *swept_after = ended;
         }
         *may_be_lost |= is_new;
-        let may_others_run = self.others.as_ref().is_some_and(|others| others.may_run());
-        if !is_new && *may_be_lost && !may_others_run && !self.may_be_written() {
+        if !is_new && *may_be_lost && !self.may_be_written() {
             // What was taken up to here is swept or lost, if nothing runs afterwards either.
             let ring = self.memory.ring(&*self.core.backend);
             if !self.may_be_written() {
@@ -257,6 +258,25 @@ impl Inner {
 
     fn state_word(&self, slot: u32, word: usize) -> Option<u64> {
         self.memory.state_word(&*self.core.backend, slot, word)
+    }
+
+    /// Tells how far pages are written that stay open, by the states of the slots: waves that were killed have not said so. Does nothing
+    /// while launches run, whose waves may be about to write.
+    pub fn tell_places(&self) {
+        if self.may_be_written() {
+            return;
+        }
+        let Some(states) = self.memory.states(&*self.core.backend) else { return };
+        // One that began meanwhile may have changed them.
+        if self.may_be_written() {
+            return;
+        }
+        let region = self.region();
+        for state in states {
+            if let Some(page) = ((state[0] >> 32) as u32).checked_sub(1) {
+                region.tell_place(page, Place(state[RAW_STATE_PLACE_WORD]));
+            }
+        }
     }
 
     pub fn statistics(&self) -> RawStatistics {

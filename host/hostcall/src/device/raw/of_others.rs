@@ -78,11 +78,6 @@ impl WrittenByOthers {
         unsafe { backend.store_words(self.block.address().offset(at as u64), bytes, width) }
     }
 
-    /// Whether kernels that nobody knows of may write.
-    pub fn may_run(&self) -> bool {
-        self.may_run.load(Ordering::SeqCst)
-    }
-
     /// The words of all places; `None` when the device fails or is gone.
     fn places(&self) -> Option<Vec<[u64; 2]>> {
         let mut bytes = vec![0; self.places as usize * PLACE_BYTES];
@@ -101,7 +96,7 @@ impl PointsOfOthers for WrittenByOthers {
     }
 
     fn tell(&self) {
-        let Some(memory) = self.memory.get().filter(|_| self.may_run()) else { return };
+        let Some(memory) = self.memory.get().filter(|_| self.may_run.load(Ordering::SeqCst)) else { return };
         // A wave changes both words of a place while it holds it. What two looks find, one after the other, belongs together.
         let (Some(before), Some(after)) = (self.places(), self.places()) else { return };
         let region = memory.region();

@@ -213,14 +213,7 @@ impl Drain {
             let (writer, dropped) = (page.writer(), page.dropped_before());
             drop(page);
             self.dropped = self.dropped.saturating_add(dropped);
-            let page = PointsPage {
-                launch: writer.launch,
-                slot: writer.slot,
-                workgroup: writer.workgroup,
-                wave: writer.wave,
-                dropped,
-                words: &self.words,
-            };
+            let page = PointsPage { slot: writer.slot, dropped, words: &self.words };
             self.points.page(&page, |launch| self.launches.wants(launch));
         }
         count
@@ -230,6 +223,7 @@ impl Drain {
     /// most, since kernels may write without pause, and the reader has found as many before.
     fn flush(&mut self) {
         self.others.tell();
+        self.reader.tell_places();
         let (mut since, mut left) = (Instant::now(), 2 * self.pages);
         while left > 0 {
             let read = self.pass(left);
@@ -452,6 +446,7 @@ impl DevicePoints for PointsChannel {
         let pages = channel.inner.memory.layout.pages() as usize;
         // What waves wrote that came late for an earlier recording.
         others.tell();
+        reader.tell_places();
         reader.rest().take(2 * pages).for_each(drop);
         let of_launches = (!records_launches).then(|| source.clone());
         let points = Arc::new(Points::new(source, self.names.numbers.clone()));

@@ -21,6 +21,13 @@ pub struct RawReader<T> {
     values: PhantomData<fn() -> T>,
 }
 
+impl<T> RawReader<T> {
+    /// Does what [`Inner::tell_places`] does.
+    pub(super) fn tell_places(&self) {
+        self.inner.tell_places();
+    }
+}
+
 impl<T> Clone for RawReader<T> {
     fn clone(&self) -> Self {
         Self::new(&self.inner)
