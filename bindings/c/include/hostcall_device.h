@@ -2026,12 +2026,16 @@ HOSTCALL_FUNCTION uint64_t hostcall_wait_holder_(uint64_t waits, uint32_t entry)
     return waits + HOSTCALL_WAITS_HOLDERS_BYTE + 8 * (uint64_t)entry;
 }
 
+/* Bit of an entry that another lane has, which waits with this one. */
+#define HOSTCALL_WAIT_OF_ANOTHER_ UINT32_C(0x80000000)
+
 /* The entry of a wait that was told, plus one, if it has it still, and else 0. */
 HOSTCALL_FUNCTION uint32_t hostcall_wait_held_(uint64_t context, uint64_t waits, uint64_t told) {
     const uint64_t launch = hostcall_load32_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE);
-    if (waits == 0 || told == 0)
+    const uint32_t entry = (uint32_t)told & ~HOSTCALL_WAIT_OF_ANOTHER_;
+    if (waits == 0 || entry == 0)
         return 0;
-    return hostcall_load_(hostcall_wait_holder_(waits, (uint32_t)told - 1)) == (launch | told >> 32 << 32) ? (uint32_t)told : 0;
+    return hostcall_load_(hostcall_wait_holder_(waits, entry - 1)) == (launch | told >> 32 << 32) ? entry : 0;
 }
 
 /* Says that `lanes` lanes of a wave wait, of which this is the first. */
@@ -2096,16 +2100,31 @@ HOSTCALL_FUNCTION uint64_t hostcall_tell_wait_of_(uint64_t context, uint64_t tol
 /* Says of the lanes that come here for the same that they wait: the first of them has the entry. */
 HOSTCALL_LONG_FUNCTION uint64_t hostcall_tell_wait_(uint64_t context, uint64_t told, uint64_t name, uint64_t more, uint64_t address,
                                                     uint32_t peer, uint64_t sequence) {
+    /* Each lane is in one entry's count, whichever lanes come here together the next time. Who has the entry may wait no more. */
+    if ((told & HOSTCALL_WAIT_OF_ANOTHER_) != 0 && hostcall_wait_held_(context, hostcall_waits_of_(context), told) == 0)
+        told = 0;
+    if (told != 0)
+        return (told & HOSTCALL_WAIT_OF_ANOTHER_) != 0
+                   ? told
+                   : hostcall_tell_wait_of_(context, told, 1, name, more, address, peer, sequence);
     for (uint64_t left = hostcall_lanes_(); left != 0;) {
         const uint64_t lanes = hostcall_next_(left, address ^ sequence << 24, name ^ more, peer);
-        if ((lanes >> hostcall_lane_() & 1) && hostcall_rank_(lanes) == 0)
-            told = hostcall_tell_wait_of_(context, told, hostcall_ones_(lanes), name, more, address, peer, sequence);
+        if (lanes >> hostcall_lane_() & 1) {
+            const int is_first = hostcall_rank_(lanes) == 0;
+            if (is_first)
+                told = hostcall_tell_wait_of_(context, 0, hostcall_ones_(lanes), name, more, address, peer, sequence);
+            told = hostcall_of_lane_(lanes, told, hostcall_first_(lanes));
+            if (!is_first && told != 0)
+                told |= HOSTCALL_WAIT_OF_ANOTHER_;
+        }
         left &= ~lanes;
     }
     return told;
 }
 
 HOSTCALL_LONG_FUNCTION void hostcall_end_wait_(uint64_t context, uint64_t told) {
+    if ((told & HOSTCALL_WAIT_OF_ANOTHER_) != 0)
+        return;
     const uint64_t waits = hostcall_waits_of_(context);
     const uint32_t held = hostcall_wait_held_(context, waits, told);
     if (held != 0) {

@@ -74,6 +74,14 @@ HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_first(int32_t mask) {
     return (thread[0] | thread[1] | thread[2]) == 0 ? mask : 0;
 }
 
+/* What a token says of its wait's entry, as the header has it. A token is a value of its own: 31 bits of polls, 13 of the entry plus
+ * one, a bit of an entry that another lane has, and the use of it. */
+#define HOSTCALL_TOKEN_POLLS_ 0x7fffffffu
+HOSTCALL_FUNCTION uint64_t hostcall_told_of_(int64_t token) {
+    const uint64_t entry = (uint64_t)token >> 31 & 0x1fff, of_another = (uint64_t)token >> 44 & 1;
+    return entry != 0 ? (uint64_t)token >> 45 << 32 | entry | of_another * HOSTCALL_WAIT_OF_ANOTHER_ : 0;
+}
+
 /*
  * Counts a poll of a loop that waits, and says now and then what it waits for (HOSTCALL_WAIT of the header): `token` is 0 before the
  * loop, and then what this returned last. `name` and `more` are up to 16 bytes, the first of them lowest; `peer` is -1 for none.
@@ -82,20 +90,20 @@ HOSTCALL_EXPORTED_IN_LINE int64_t hostcall_wait_poll(int64_t context, int32_t ma
                                                      int64_t address, int32_t peer, int64_t sequence) {
     if (mask == 0)
         return token;
-    /* As a value of its own: polls, 13 bits of the entry plus one, and the use of it. */
-    const uint32_t polls = (uint32_t)token + 1, entry = (uint32_t)((uint64_t)token >> 32) & 0x1fff;
-    uint64_t told = entry != 0 ? (uint64_t)token >> 45 << 32 | entry : 0;
+    const uint32_t polls = ((uint32_t)token + 1) & HOSTCALL_TOKEN_POLLS_;
+    uint64_t told = hostcall_told_of_(token);
     if (hostcall_wait_is_due_(polls))
         told = hostcall_tell_wait_((uint64_t)context, told, (uint64_t)name, (uint64_t)more, (uint64_t)address, (uint32_t)peer,
                                    (uint64_t)sequence);
-    return (int64_t)(polls | (told & 0x1fff) << 32 | told >> 32 << 45);
+    const uint64_t of_another = (told & HOSTCALL_WAIT_OF_ANOTHER_) != 0;
+    return (int64_t)(polls | (told & 0x1fff) << 31 | of_another << 44 | told >> 32 << 45);
 }
 
 /* Says that a wait is over. Returns 0: the token of the next one. */
 HOSTCALL_EXPORTED_IN_LINE int64_t hostcall_wait_over(int64_t context, int32_t mask, int64_t token) {
-    const uint32_t entry = (uint32_t)((uint64_t)token >> 32) & 0x1fff;
-    if (mask != 0 && entry != 0)
-        hostcall_end_wait_((uint64_t)context, (uint64_t)token >> 45 << 32 | entry);
+    const uint64_t told = hostcall_told_of_(token);
+    if (mask != 0 && told != 0)
+        hostcall_end_wait_((uint64_t)context, told);
     return 0;
 }
 

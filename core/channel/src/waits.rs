@@ -40,13 +40,28 @@ pub struct Waits<'m> {
     untold: &'m AtomicU64,
 }
 
-/// An entry that a wave has: its number, plus one, below, and the use's lap above. 0 is none.
+/// An entry that a lane has, or another lane that waits with it: its number, plus one, below, and the use's lap above. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToldWait(pub u64);
 
 impl ToldWait {
     /// No entry.
     pub const NONE: Self = Self(0);
+
+    /// Bit of an entry that another lane has.
+    const OF_ANOTHER: u64 = 1 << 31;
+
+    /// The same for the lanes that wait with the one that has the entry.
+    #[inline(always)]
+    pub fn of_another(self) -> Self {
+        if self == Self::NONE { self } else { Self(self.0 | Self::OF_ANOTHER) }
+    }
+
+    /// Whether another lane has the entry.
+    #[inline(always)]
+    pub fn is_of_another(self) -> bool {
+        self.0 & Self::OF_ANOTHER != 0
+    }
 
     #[inline(always)]
     fn of(index: u32, lap: u32) -> Self {
@@ -56,7 +71,8 @@ impl ToldWait {
     /// The entry's number and the use's lap, if there is an entry.
     #[inline(always)]
     fn parts(self) -> Option<(u32, u32)> {
-        Some(((self.0 as u32).checked_sub(1)?, (self.0 >> 32) as u32))
+        let entry = (self.0 & !Self::OF_ANOTHER) as u32;
+        Some((entry.checked_sub(1)?, (self.0 >> 32) as u32))
     }
 }
 
@@ -147,6 +163,11 @@ impl<'m> Waits<'m> {
         (word.load(Ordering::Relaxed) == own.to_word()).then_some((word, own, index))
     }
 
+    /// Whether the wave still has the entry.
+    pub fn is_told(&self, launch: LaunchId, told: ToldWait) -> bool {
+        self.held(launch, told).is_some()
+    }
+
     /// Says that the wave still waits.
     pub fn still(&self, launch: LaunchId, told: ToldWait, now_ns: u64) {
         if let Some((.., index)) = self.held(launch, told) {
@@ -154,8 +175,11 @@ impl<'m> Waits<'m> {
         }
     }
 
-    /// Says that the wave waits no more.
+    /// Says that the lane waits no more, if the entry is its own.
     pub fn end(&self, launch: LaunchId, told: ToldWait) {
+        if told.is_of_another() {
+            return;
+        }
         if let Some((word, own, index)) = self.held(launch, told) {
             self.table.word(word_of(index, at::HEAD)).store(0, Ordering::Relaxed);
             fence_on_device(Ordering::Release);

@@ -204,19 +204,29 @@ fn tell_of(
 ) -> ToldWait {
     let what = WaitFor { name: [name, rest], address, sequence, peer, kind };
     let here = target::here();
-    let mut lanes = 1;
+    let now_ns = here.clock_ns();
     // Lanes of the software device go on by themselves: the host counts those that say the same.
-    if target::IN_STEP {
-        let together = Group::converge(0);
-        let key = address ^ sequence.rotate_left(24) ^ u64::from(peer).rotate_left(48) ^ name;
-        let same = Group::of(here, here.matching(together.mask, key));
-        if !same.is_leader() {
+    if !target::IN_STEP {
+        return tell(here, &what, 1, now_ns, now_ns, told);
+    }
+    if told.is_of_another() {
+        // Who has the entry may have waited for something else at last, and waits no more.
+        if table(here).is_some_and(|waits| waits.is_told(here.params().launch, told)) {
             return told;
         }
-        lanes = same.count;
+    } else if told != ToldWait::NONE {
+        return tell(here, &what, 1, now_ns, now_ns, told);
     }
-    let now_ns = here.clock_ns();
-    tell(here, &what, lanes, now_ns, now_ns, told)
+    // Each lane is in one entry's count, whichever lanes come here together the next time.
+    let together = Group::converge(0);
+    let key = address ^ sequence.rotate_left(24) ^ u64::from(peer).rotate_left(48) ^ name;
+    let same = Group::of(here, here.matching(together.mask, key));
+    let mut told = ToldWait::NONE;
+    if same.is_leader() {
+        told = tell(here, &what, same.count, now_ns, now_ns, told);
+    }
+    let told_of_all = ToldWait(same.of_leader(told.0));
+    if same.is_leader() { told } else { told_of_all.of_another() }
 }
 
 /// Says that lanes of the wave wait, or still do.
