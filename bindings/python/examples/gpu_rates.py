@@ -207,9 +207,20 @@ def telemetry() -> None:
         with hostcall.Device.from_torch() as plain, hostcall.Device.from_torch(trace=tracer) as traced:
             off, on = (int(device.context("attention")) for device in (plain, traced))
 
-            def attend(what: int, context: int) -> Any:
-                grid = (length // 64, heads)
-                return attention[grid](q, k, v, out, context, ring, length, WHAT=what, M=64, N=64, D=wide)
+            def attend(what: int, context: int, rows: int = 64, columns: int = 64, warps: int = 4) -> Any:
+                grid = (length // rows, heads)
+                return attention[grid](
+                    q, k, v, out, context, ring, length, WHAT=what, M=rows, N=columns, D=wide, num_warps=warps
+                )
+
+            for shape in [(64, 64, 4), (128, 64, 8), (128, 32, 4), (64, 32, 4)]:
+                in_turn = ([], [], [])
+                for _ in range(30):
+                    for what, times_of in zip((0, SPAN.value, 1), in_turn, strict=True):
+                        time_ms = triton.testing.do_bench(lambda: attend(what, off, *shape), warmup=5, rep=20, return_mode="median")
+                        times_of.append(time_ms)
+                without, with_span, again = (float(np.median(times_of)) for times_of in in_turn)
+                print(f"attention {shape} with a span, not recorded: {2 * with_span / (without + again):.4f} ({again / without:.4f})", flush=True)
 
             ways = {
                 "nothing": (0, off),

@@ -2,23 +2,39 @@
 //! and while somebody does.
 
 use crate::compute::{Four, force};
+use hostcall_device::raw::{DropNewest, RawStream};
 use hostcall_device::{Global, Lane, Shared, kernel, span};
+
+/// A bare record of as many bytes as that of a counter.
+pub type Bare = [u64; 4];
+
+/// `count` bare records, one after the other.
+#[kernel(max_lanes = 256)]
+pub fn bare_records(lane: &Lane, ns: &[Global<u64>], count: u64, to: RawStream<'_, Bare, DropNewest>) {
+    let start = lane.clock_ns();
+    for i in 0..count {
+        to.write(lane, &[i, start, 0, 0]);
+    }
+    ns[lane.global_id()].set(lane.clock_ns() - start);
+}
 
 macro_rules! nbody {
     ($($(#[$doc:meta])* $name:ident: $($point:expr)?;)*) => {$(
         $(#[$doc])*
         #[kernel(max_lanes = 256)]
-        pub fn $name(lane: &Lane, tile: u32, bodies: &[[f32; 4]], out: &[Global<f32>]) {
+        pub fn $name(lane: &Lane, tile: u32, bodies: &[Four], out: &[Global<f32>]) {
             let i = lane.global_id();
             if i >= bodies.len() {
                 return;
             }
-            let mut sum = [0.0; 3];
+            let (own, mut sum) = (bodies[i].0, [0.0; 3]);
             for tile in bodies.chunks((tile as usize).max(1)) {
                 $(let _point = $point;)?
-                let part = force(&bodies[i], tile);
-                for axis in 0..3 {
-                    sum[axis] += part[axis];
+                for other in tile {
+                    let part = force(&own, &[other.0]);
+                    for axis in 0..3 {
+                        sum[axis] += part[axis];
+                    }
                 }
             }
             for axis in 0..3 {

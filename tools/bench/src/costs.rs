@@ -4,11 +4,13 @@ use crate::latency::{Loop, run};
 use crate::median;
 use crate::run::{Answer, Bed, Options, Result, Row};
 use hostcall::hostcall_device::kernel::Kernel;
+use hostcall::raw::{DropNewest, RawChannel};
 use hostcall::services::Builtins;
 use hostcall::trace::Tracer;
 use hostcall::{Device, Grid};
 use hostcall_bench_kernels::costs::{self as kernels, CostsHandler};
 use hostcall_bench_kernels::empty;
+use hostcall_bench_kernels::points::{Bare, bare_records};
 use std::io;
 use std::time::Instant;
 
@@ -101,12 +103,35 @@ pub fn costs(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let tracer = Tracer::builder().file(dir.path().join("trace"))?.start()?;
     let traced = bed(options, Some(&tracer))?;
-    let costs: [Cost; 3] = [
-        ("span_traced_ns", None, &kernels::cost_span, 20_000),
-        ("counter_traced_ns", None, &kernels::cost_counter, 20_000),
-        ("event_traced_ns", None, &kernels::cost_event, 20_000),
+    let record = record_ns(options, &traced)?;
+    add(Row::time("record_ns", "ns", record, None));
+    // A span writes a record when it begins, and one when it ends.
+    let points: [(&str, &Loop, f64); 3] = [
+        ("span_traced_ns", &kernels::cost_span, 2.0),
+        ("counter_traced_ns", &kernels::cost_counter, 1.0),
+        ("event_traced_ns", &kernels::cost_event, 1.0),
     ];
-    costs.into_iter().try_for_each(|cost| row(&traced, cost, add))
+    let nothing = alone(options, &traced, &kernels::cost_nothing, 200_000)?;
+    for (name, kernel, records) in points {
+        let ns = (alone(options, &traced, kernel, 20_000)? - nothing).max(0.0);
+        add(Row::time(name, "ns", ns, Some(records * record)));
+    }
+    Ok(())
+}
+
+/// Nanoseconds of a record of 32 bytes that a lane alone writes to a raw channel.
+fn record_ns(options: &Options, bed: &Bed) -> Result<f64> {
+    const COUNT: u64 = 20_000;
+    let channel = RawChannel::<Bare, DropNewest>::new(&bed.device, 512, 4096)?;
+    let (reader, ns) = (channel.reader(), bed.device.alloc_zeroed::<u64>(1)?);
+    let one = || {
+        reader.rest().for_each(drop);
+        bed.launch(&bare_records, Grid::new(1, 1), (&ns, COUNT, &channel))?;
+        bed.synchronize()?;
+        Ok(ns.read()?[0] as f64 / COUNT as f64)
+    };
+    one()?;
+    Ok(median((0..options.repeats).map(|_| one()).collect::<Result<_>>()?))
 }
 
 /// Microseconds from a launch to its panic's report, of a lane alone, beside a launch that does nothing.

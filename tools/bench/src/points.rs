@@ -50,7 +50,7 @@ pub fn points(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
 
 struct Work {
     sizes: &'static Sizes,
-    bodies: DeviceBuffer<[f32; 4]>,
+    bodies: DeviceBuffer<Four>,
     forces: DeviceBuffer<f32>,
     a: DeviceBuffer<Four>,
     b: DeviceBuffer<Four>,
@@ -61,7 +61,7 @@ impl Work {
     fn new(bed: &Bed, sizes: &'static Sizes) -> Result<Self> {
         let (device, entries) = (&bed.device, sizes.rows * sizes.rows);
         let body = |i: usize| [0.37, 0.61, 0.13].map(|step| i as f32 * step % 1.0);
-        let bodies: Vec<_> = (0..sizes.bodies).map(body).map(|[x, y, z]| [x, y, z, 1.0]).collect();
+        let bodies: Vec<_> = (0..sizes.bodies).map(body).map(|[x, y, z]| Four([x, y, z, 1.0])).collect();
         Ok(Self {
             sizes,
             bodies: device.upload(&bodies)?,
