@@ -1,5 +1,6 @@
 """Looks into a program that hangs: by Prometheus, OpenTelemetry's messages, Chromium and the command."""
 
+import base64
 import contextlib
 import http.server
 import json
@@ -16,8 +17,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from browser import browser
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+# What the page says, without its script.
+TEXT = "document.getElementById('main')?.textContent ?? ''"
 # What takes longer hangs.
 LONG_S = 60
 TOKEN = "a-test"
@@ -46,9 +50,9 @@ def until(what, look):
     raise AssertionError(f"waited {LONG_S} s for {what}")
 
 
-def fetched(url, token=TOKEN, **headers):
+def fetched(url, token=TOKEN, method="GET", **headers):
     """The status and the text at an address."""
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}", **headers})
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}", **headers}, method=method)
     try:
         with urllib.request.urlopen(request, timeout=LONG_S) as answer:
             return answer.status, answer.read().decode()
@@ -137,24 +141,92 @@ def check_text(text):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def check_page(address, picture):
+class Perfetto(http.server.BaseHTTPRequestHandler):
+    """A page in the place of Perfetto's, with its protocol: it answers `PING` once it is ready, and takes a trace."""
+
+    PAGE = b"""<!doctype html><title>waits</title><script>
+    setTimeout(() => addEventListener("message", async ({ data, source, origin }) => {
+      if (data === "PING") return source.postMessage("PONG", origin);
+      const { buffer, title } = data.perfetto;
+      if (!(buffer instanceof ArrayBuffer)) throw new Error("no buffer");
+      const reader = new FileReader();
+      reader.onload = () => { window.trace = { title, from: origin, content: reader.result.split(",")[1] }; };
+      reader.readAsDataURL(new Blob([buffer]));
+    }), 700);
+    </script>"""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(self.PAGE)
+
+    def log_message(self, *_):
+        pass
+
+
+def check_trace(chromium, page, perfetto):
+    """Has the page open a trace in Perfetto by one click."""
+    page.click(".trace button")
+    other = until("a window of Perfetto", lambda: chromium.find(perfetto))
+    trace = until("the trace there", lambda: other.value("window.trace"))
+    assert trace["title"].startswith("process "), trace["title"]
+    content = base64.b64decode(trace["content"])
+    assert b"asks" in content and b"ask_prices" in content, content[:200]
+    until("the page to say so", lambda: page.value("document.querySelector('.trace').textContent.includes('is in Perfetto')"))
+
+
+def check_page(address, base, perfetto, picture):
     """Has Chromium show the page."""
-    chromium = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
-    chromium += ["--window-size=1100,830", "--virtual-time-budget=6000"]
-    with tempfile.TemporaryDirectory() as profile:
-        chromium.append(f"--user-data-dir={profile}")
-        shown = subprocess.run(
-            [*chromium, "--dump-dom", address], text=True, capture_output=True, timeout=LONG_S, check=True
-        )
-        page = shown.stdout
-        assert "has waited for the handler of Approval::of_order for" in page, page
-        assert 'aria-label="who waits for whom"' in page and "place_order" in page
-        assert "order &lt;b&gt;7&lt;/b&gt; is placed &amp; waits" in page, "text of a program is text"
-        assert f"rank {RANK}" in page and "Prices::of" in page
-        refused = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
-        assert not refused, refused
+    with browser(LONG_S) as chromium:
+        page = chromium.open(address)
+        until("the wait on the page", lambda: "has waited for the handler of Approval::of_order for" in page.value(TEXT))
+        shown = page.value(TEXT)
+        assert f"rank {RANK}" in shown and "Prices::of" in shown, shown
+        assert 'order <b>7</b> is placed & waits for "approval"' in shown, "text of a program is text"
+        # The graph: who waits stands to the left of what is waited for, which is marked, and all waits are in it.
+        places = "[...document.querySelectorAll('.graph .node')].map(of => [of.textContent, of.getBoundingClientRect().x])"
+        nodes = until("the culprit in the graph", lambda: [of for of in page.value(places) if "culprit" in of[0]] and page.value(places))
+        of = {name: x for name, x in nodes}
+        [waits], [culprit] = [[x for name, x in of.items() if part in name] for part in ["place_order", "Approval::of_order"]]
+        assert waits < culprit, of
+        assert page.value("document.querySelector('.graph svg').dataset.waits") == "3"
+        assert not page.console, page.console
         if picture:
-            subprocess.run([*chromium, f"--screenshot={picture}", address], capture_output=True, timeout=LONG_S, check=True)
+            page.picture(picture, 1100, 830)
+        # Traces are for who allows them alone.
+        assert page.value("document.querySelectorAll('.trace').length") == 1
+        assert posted(f"{base}api/trace?pid=1&seconds=1")[0] == 400
+        assert posted(f"{base}api/trace?pid=1&seconds=1&token={TOKEN}", token="another")[0] == 401
+        check_trace(chromium, page, perfetto)
+
+
+def posted(url, token=TOKEN):
+    """The status and the text of the answer to a request that asks for something to be done."""
+    return fetched(url, token, method="POST")
+
+
+def check_many(hostcall, built, environment):
+    """Has Chromium show a thousand waits, and a page that may only tell."""
+    with contextlib.ExitStack() as stack:
+        piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        watched = stack.enter_context(running([f"{built}/examples/watched", "1000"], env=environment, **piped))
+        assert watched.stdout.readline() and watched.stdout.readline() == "ready\n"
+        serve = [hostcall, "serve", str(watched.pid), "--port", "0"]
+        serving = stack.enter_context(running(serve, env=environment, **piped))
+        address = serving.stdout.readline().strip()
+        base = address.split("?")[0]
+        assert posted(f"{base}api/trace?pid={watched.pid}&seconds=1")[0] == 405
+        chromium = stack.enter_context(browser(LONG_S))
+        page = chromium.open(address)
+        until("all waits in the graph", lambda: page.value("document.querySelector('.graph svg')?.dataset.waits") == "1003")
+        nodes = page.value("[...document.querySelectorAll('.graph .node')].map(of => of.getBoundingClientRect().toJSON())")
+        assert 4 <= len(nodes) <= 28, nodes
+        for one in nodes:
+            others = [of for of in nodes if of is not one and of["left"] < one["right"] and one["left"] < of["right"]]
+            assert all(of["bottom"] <= one["top"] + 8 or one["bottom"] <= of["top"] + 8 for of in others), (one, others)
+        until("what is not told", lambda: "kinds of waits for ranks are not told" in page.value(TEXT))
+        assert page.value("document.querySelectorAll('.trace').length") == 0 and not page.console, page.console
 
 
 def main():
@@ -174,11 +246,15 @@ def main():
         until("a push of the program", lambda: len(Collector.pushed) > 2)
         check_pushed(Collector.pushed[-1], watched.pid)
 
+        other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Perfetto)
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        perfetto = f"http://127.0.0.1:{other.server_port}/"
         serve = [hostcall, "serve", str(watched.pid), "--port", "0", "--otlp", endpoint, "--every", "0.2"]
+        serve += ["--allow-traces", "--perfetto", perfetto]
         serving = stack.enter_context(running(serve, env=environment, **piped))
         address = serving.stdout.readline().strip()
         base = address.split("?")[0]
-        check_page(address, picture)
+        check_page(address, base, perfetto, picture)
         for url in [own, f"{base}metrics"]:
             status, text = fetched(url)
             assert status == 200 and 'hostcall_calls_total{device="cpu",rank="3",service="Prices"' in text, text
@@ -195,13 +271,14 @@ def main():
         assert any("Prices::of: " in line for line in lines) and any("waits: " in line for line in lines), lines
         # A process that is stopped answers nobody, and is told as such.
         watched.send_signal(signal.SIGSTOP)
-        [state] = until("the page to say so", lambda: [of for of in json.loads(fetched(f"{base}api/state")[1]) if "error" in of])
+        [state] = until("the page to say so", lambda: [of for of in json.loads(fetched(f"{base}api/state")[1])["processes"] if "error" in of])
         assert "it is stopped" in state["error"], state
         watched.send_signal(signal.SIGCONT)
         # It ends by itself, although a kernel of it hangs.
         watched.stdin.close()
         assert watched.wait(LONG_S) == 0
         assert "Prices::of" in top.stdout.read() and top.wait(LONG_S) == 0
+    check_many(hostcall, built, environment)
     print("metrics are scraped, decoded and shown")
 
 

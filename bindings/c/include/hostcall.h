@@ -411,12 +411,20 @@ typedef struct hostcall_llvm_call hostcall_llvm_call;
 // A server of LLVM's protocol. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_llvm_server hostcall_llvm_server;
 
+// What the devices of this process had counted when it was read, also those that have ended. Any thread may use it; it is the
+// caller's, who frees it.
+typedef struct hostcall_metrics hostcall_metrics;
+
 // What a device is opened with. One thread at a time uses it. It is the caller's until hostcall_device_open takes it.
 typedef struct hostcall_options hostcall_options;
 
 // Numbers in memory that host and running kernels both read and write at any time. Any thread may use it; it is the
 // caller's, who frees it. Launches keep the memory.
 typedef struct hostcall_pinned hostcall_pinned;
+
+// Trace points of a device that are recorded until this is freed. Any thread may use it; it is the caller's, who frees it. It does
+// not keep the device.
+typedef struct hostcall_point_recording hostcall_point_recording;
 
 // Where kernels post messages of 0 to 128 bytes for a thread of the caller's that polls, by the functions of hostcall_device.h
 // (hostcall_post_message). Any thread may use it; it is the caller's, who frees it. Its memory stays until the process ends,
@@ -936,6 +944,16 @@ typedef struct {
   // All of it was written in time.
   bool is_whole;
 } hostcall_trace_summary;
+
+// A number of a series. The texts live as long as what was read.
+typedef struct {
+  // The series' name, such as `hostcall_calls_total`.
+  const char *name;
+  // Which of the series' numbers it is, such as `device="cpu",service="Shop",method="sell",status="ok"`.
+  const char *labels;
+  // The number.
+  double value;
+} hostcall_metric;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1882,6 +1900,27 @@ hostcall_status hostcall_options_trace(hostcall_options *options,
                                        const hostcall_tracer *tracer,
                                        hostcall_error **error);
 
+// Records trace points of the device into the tracer's file from now on, also of kernels that run; kernels need no other
+// build. `points` is the name of the points, and `kernels` that of the kernels, that are recorded, in which `*` and `?` stand
+// for any characters; NULL is all. Points of a device are recorded once at a time: another recording of them is refused.
+hostcall_status hostcall_device_record_points(const hostcall_device *device,
+                                              const hostcall_tracer *tracer,
+                                              const char *points,
+                                              const char *kernels,
+                                              hostcall_point_recording **recording,
+                                              hostcall_error **error);
+
+// Has points written no more, but for the ends of spans that were begun.
+hostcall_status hostcall_point_recording_pause(const hostcall_point_recording *recording,
+                                               hostcall_error **error);
+
+// Has points written again.
+hostcall_status hostcall_point_recording_resume(const hostcall_point_recording *recording,
+                                                hostcall_error **error);
+
+// Ends a recording and sets the handle to NULL. What was recorded is in the file once the tracer has finished. NULL is let be.
+void hostcall_point_recording_free(hostcall_point_recording **recording);
+
 // Ends the recording and waits until all is written, at most for `limit_ns`. Puts what was counted into `summary`, which may
 // be NULL. What could not be written is an error.
 hostcall_status hostcall_tracer_finish(const hostcall_tracer *tracer,
@@ -1892,6 +1931,22 @@ hostcall_status hostcall_tracer_finish(const hostcall_tracer *tracer,
 // Frees a tracer and sets the handle to NULL; devices that have it still record, and the last one ends the file. NULL is let
 // be.
 void hostcall_tracer_free(hostcall_tracer **tracer);
+
+// Reads what the devices of this process have counted. Any thread may call it.
+hostcall_status hostcall_metrics_read(hostcall_metrics **metrics, hostcall_error **error);
+
+// Returns how many numbers there are; 0 for NULL.
+size_t hostcall_metrics_count(const hostcall_metrics *metrics);
+
+// Puts the number at `index` into `metric` and returns true, if there is one.
+bool hostcall_metrics_get(const hostcall_metrics *metrics, size_t index, hostcall_metric *metric);
+
+// Returns all of it as Prometheus scrapes it, as `text/plain; version=0.0.4`; NULL for NULL. It lives as long as what was
+// read.
+const char *hostcall_metrics_text(const hostcall_metrics *metrics);
+
+// Frees what was read and sets the handle to NULL. NULL is let be.
+void hostcall_metrics_free(hostcall_metrics **metrics);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -30,6 +30,7 @@ pub mod image;
 pub mod launch;
 pub mod llvm;
 pub mod llvm_call;
+pub mod metrics;
 pub mod options;
 pub mod post_queue;
 pub mod raw;

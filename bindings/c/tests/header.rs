@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// The sources' types and their functions' declarations, in the order that they have in the header.
-const SOURCES: [(&str, &str); 18] = {
+const SOURCES: [(&str, &str); 19] = {
     macro_rules! sources {
         ($($name:ident)*) => {
             [$((include_str!(concat!("../src/", stringify!($name), ".rs")), hostcall_c::$name::DECLARATIONS)),*]
         };
     }
     sources! {
-        error options device context post_queue image buffer stream closure launch graph bodies service raw rocm llvm_call llvm trace
+        error options device context post_queue image buffer stream closure launch graph bodies service raw rocm llvm_call llvm trace metrics
     }
 };
 

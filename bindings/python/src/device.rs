@@ -8,7 +8,7 @@ use crate::posts::RawPostQueue;
 use crate::queue::Queue;
 use crate::released::DropsFree;
 use crate::service::{Described, Registered, Served};
-use crate::trace::RawTracer;
+use crate::trace::{RawPointRecording, RawTracer};
 use crate::{interpreter, watch, xla};
 use hostcall::server::{Handler, LaunchId, RegisterError, Waiting, WaitsFor};
 use hostcall::services::{Builtins, Sink, Stream};
@@ -162,6 +162,18 @@ impl RawDevice {
         };
         watch::start(this.queue.clone(), this.name.clone(), dump)?;
         Ok(this)
+    }
+
+    /// Records trace points into a tracer's file from now on.
+    fn record_points(
+        &self,
+        py: Python<'_>,
+        tracer: PyRef<'_, RawTracer>,
+        points: Vec<String>,
+        kernels: Vec<String>,
+    ) -> PyResult<RawPointRecording> {
+        let (device, tracer) = (self.device()?, tracer.tracer.clone());
+        py.detach(|| RawPointRecording::begin(&device, &tracer, &points, &kernels)).map_err(failed)
     }
 
     /// Registers a service for as long as the device is open.

@@ -13,6 +13,7 @@ mod errors;
 mod handling;
 mod interpreter;
 mod kernels;
+mod metrics;
 mod posts;
 mod queue;
 mod released;
@@ -39,9 +40,11 @@ mod _hostcall {
     #[pymodule_export]
     use super::kernels::{RawBuffer, RawCode, RawLaunch};
     #[pymodule_export]
+    use super::metrics::{metrics, metrics_text};
+    #[pymodule_export]
     use super::posts::RawPostQueue;
     #[pymodule_export]
-    use super::trace::RawTracer;
+    use super::trace::{RawPointRecording, RawTracer};
     #[pymodule_export]
     use super::xla::xla_handlers;
     #[pymodule_export]

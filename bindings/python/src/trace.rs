@@ -1,7 +1,10 @@
 //! Tracers, as `hostcall/_trace.py` uses them.
 
 use crate::device::{failed, limit};
+use crate::released::DropsFree;
 use hostcall::trace::Tracer;
+use hostcall::{Device, PointFilter, PointRecording};
+use hostcall_locks::Mutex;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,5 +57,41 @@ impl RawTracer {
             summary.unwritten_calls,
             lost,
         ))
+    }
+}
+
+/// Records trace points of a device until it is ended or dropped.
+#[pyclass(frozen)]
+pub struct RawPointRecording(Mutex<Option<DropsFree<PointRecording>>>);
+
+impl RawPointRecording {
+    /// Begins to record points whose names match one of `points`, of kernels that match one of `kernels`; all without any.
+    pub fn begin(
+        device: &Device,
+        tracer: &Tracer,
+        points: &[String],
+        kernels: &[String],
+    ) -> Result<Self, hostcall::Error> {
+        let filter = points.iter().fold(PointFilter::default(), |filter, name| filter.name(name));
+        let filter = kernels.iter().fold(filter, |filter, name| filter.kernel(name));
+        let recording = device.record_points(tracer, filter)?;
+        Ok(Self(Mutex::new(Some(DropsFree::new(recording)))))
+    }
+}
+
+#[pymethods]
+impl RawPointRecording {
+    /// Has points written, or no more.
+    fn switch(&self, py: Python<'_>, is_on: bool) -> PyResult<()> {
+        py.detach(|| match (&*self.0.lock(), is_on) {
+            (None, _) => Err(failed("the recording has ended: begin another one by `Device.record_points`")),
+            (Some(recording), true) => recording.resume().map_err(failed),
+            (Some(recording), false) => recording.pause().map_err(failed),
+        })
+    }
+
+    /// Ends it; nothing is done where it has ended.
+    fn end(&self, py: Python<'_>) {
+        py.detach(|| drop(self.0.lock().take().map(DropsFree::into_inner)));
     }
 }

@@ -89,3 +89,41 @@ with hostcall.Tracer(sys.argv[1]) as tracer, hostcall.Device("cpu", trace=tracer
     line = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, str(tmp_path / "run.trace")]
     ran = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "") and "its file is the parent's" in ran.stdout, ran
+
+
+def test_points_are_recorded_while_somebody_wants_it(tmp_path: Path, kernels: Kernels) -> None:
+    with hostcall.Device("cpu") as device, hostcall.Tracer(tmp_path / "run.trace") as tracer:
+        context = device.context("of Python")
+        kernels.free.traced(u64(context), 3)
+        with device.record_points(tracer, "all*") as recording:
+            with pytest.raises(RuntimeError, match="recorded already"):
+                device.record_points(tracer)
+            recording.pause()
+            kernels.free.traced(u64(context), 3)
+            recording.resume()
+            kernels.free.traced(u64(context), 3)
+        with pytest.raises(RuntimeError, match="has ended"):
+            recording.pause()
+        recording.end()
+        context.flush()
+        with pytest.raises(TypeError, match="make one of the file"):
+            device.record_points("run.trace")  # type: ignore[arg-type]
+        device.record_points(tracer, ["all*", "step"], kernels="*").end()
+    assert tracer.finish().lost is None
+    content = (tmp_path / "run.trace").read_bytes()
+    assert b"all steps" in content
+
+
+def test_metrics_are_numbers_and_a_text(kernels: Kernels) -> None:
+    with hostcall.Device("cpu") as device:
+
+        @device.service(number=700)
+        def counted(value: hostcall.u64) -> hostcall.u64:
+            return value
+
+        context = device.context("of Python")
+        assert kernels.call(context, 700, 21) == (OK, [21])
+    calls = [of for of in hostcall.metrics() if of.name == "hostcall_calls_total" and "counted" in of.labels.values()]
+    assert [of.value for of in calls] == [1], hostcall.metrics_text()
+    assert calls[0].labels["status"] == "ok" and calls[0].labels["device"] == "cpu"
+    assert 'method="counted",status="ok"} 1\n' in hostcall.metrics_text()

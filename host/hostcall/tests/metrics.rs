@@ -54,6 +54,24 @@ fn wait_long(_: &Lane) {
     let _ = Slow::wait();
 }
 
+#[service(crate = hostcall)]
+trait Once {
+    fn call() -> u32;
+}
+
+struct Counts;
+
+impl OnceHandler for Counts {
+    fn call(&self) -> Result<u32, CallError> {
+        Ok(1)
+    }
+}
+
+#[kernel(crate = hostcall)]
+fn once(_: &Lane) {
+    let _ = Once::call();
+}
+
 fn method<'a>(metrics: &'a DeviceMetrics, name: &str) -> &'a MethodMetrics {
     metrics.methods.iter().find(|of| of.method == name).expect("the method was called")
 }
@@ -121,4 +139,35 @@ fn devices_that_ended_go_on_counting() {
     run();
     let metrics = of_kind().expect("it is kept");
     assert_eq!((metrics.open, metrics.handler_threads), (0, 0));
+}
+
+/// A device that ends while others count is counted once: neither twice nor not at all.
+#[test]
+fn what_a_device_counted_never_falls_nor_doubles() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let calls = || -> u64 {
+        let methods = hostcall::metrics().devices.into_iter().flat_map(|device| device.methods);
+        methods.filter(|method| method.service == "Once").map(|method| method.total()).sum()
+    };
+    let (made, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..30 {
+                let device = Device::builder("cpu").inline_service(Once::serve(Counts)).open().unwrap();
+                let stream = device.stream().unwrap();
+                // What is counted may be seen from now on.
+                made.fetch_add(8, Ordering::SeqCst);
+                once.launch(&stream, Grid::new(8, 1), ()).unwrap();
+                stream.synchronize().unwrap();
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+        let mut last = 0;
+        while !is_over.load(Ordering::SeqCst) {
+            let now = calls();
+            assert!(last <= now && now <= made.load(Ordering::SeqCst), "{last} and then {now}");
+            last = now;
+        }
+    });
+    assert_eq!(calls(), 240);
 }

@@ -3,14 +3,14 @@
 #![allow(unsafe_code, reason = "a test forks")]
 
 use hostcall::watch::{self, Process, Request, WatchError};
-use hostcall::{CallError, Device, Grid, Lane, LaunchKernel, kernel, println, service};
+use hostcall::{CallError, Device, Grid, Lane, LaunchKernel, Stream, kernel, println, service};
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What takes longer hangs.
 const LONG: Duration = Duration::from_secs(60);
@@ -247,4 +247,97 @@ fn looking_keeps_no_device() {
     drop(stop);
     looks.join().unwrap();
     drop(kept);
+}
+
+#[service(crate = hostcall)]
+trait Pair {
+    fn first() -> u32;
+    fn second() -> u32;
+}
+
+/// Each handler waits for the other one's stream. The first one has a limit, so that neither is refused.
+struct Each {
+    streams: Arc<Mutex<Option<[Arc<Stream>; 2]>>>,
+    may_go_on: Mutex<Receiver<()>>,
+}
+
+impl Each {
+    fn stream(&self, of: usize) -> Arc<Stream> {
+        self.streams.lock().unwrap().as_ref().expect("a kernel has called")[of].clone()
+    }
+}
+
+impl PairHandler for Each {
+    fn first(&self) -> Result<u32, CallError> {
+        let waited = self.stream(1).synchronize_for(10 * LONG);
+        waited.map(|()| 1).map_err(|_| CallError::Cancelled)
+    }
+
+    fn second(&self) -> Result<u32, CallError> {
+        let _ = self.may_go_on.lock().unwrap().recv();
+        self.stream(0).synchronize().map(|()| 2).map_err(|_| CallError::Cancelled)
+    }
+}
+
+#[kernel(crate = hostcall)]
+fn calls_first(_: &Lane) {
+    let _ = Pair::first();
+}
+
+#[kernel(crate = hostcall)]
+fn calls_second(_: &Lane) {
+    let _ = Pair::second();
+}
+
+/// What a handler waits for is known while it is inside a function of the library, and so is the launch that it waits for.
+#[test]
+fn a_circle_through_handlers_is_named() {
+    let (go_on, may_go_on) = channel();
+    let of_each = Arc::<Mutex<Option<_>>>::default();
+    let each = Each { streams: of_each.clone(), may_go_on: Mutex::new(may_go_on) };
+    let device = Device::builder("cpu").service(Pair::serve(each)).open().unwrap();
+    let streams = [(); 2].map(|()| Arc::new(device.stream().unwrap()));
+    *of_each.lock().unwrap() = Some(streams.clone());
+    calls_second.launch(&streams[1], Grid::new(1, 1), ()).unwrap();
+    calls_first.launch(&streams[0], Grid::new(1, 1), ()).unwrap();
+    let waits = |service: &str| {
+        let process = own();
+        let is_it =
+            |thread: &watch::ThreadState| thread.handles.as_ref().is_some_and(|call| call.service == service);
+        let found = process.threads.iter().any(is_it);
+        found.then_some(process)
+    };
+    let until = |what: &dyn Fn() -> Option<Process>| {
+        let begin = Instant::now();
+        loop {
+            match what() {
+                Some(process) => return process,
+                None => assert!(begin.elapsed() < LONG, "nothing waits"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let before = until(&|| waits("Pair::first"));
+    let circles = |before: &Process, after: &Process| {
+        let explained = watch::explain(std::slice::from_ref(before), std::slice::from_ref(after));
+        let own = explained
+            .circles
+            .into_iter()
+            .map(|circle| circle.iter().map(ToString::to_string).collect::<Vec<_>>());
+        own.map(|circle| circle.join(" waits for "))
+            .filter(|circle| circle.contains("Pair"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(circles(&before, &own()), Vec::<String>::new(), "the second one may go on");
+    go_on.send(()).unwrap();
+    let before = until(&|| waits("Pair::second"));
+    std::thread::sleep(Duration::from_millis(5));
+    let found = circles(&before, &own());
+    let [circle] = &found[..] else { panic!("{found:?}") };
+    for part in ["calls_first in ", "the handler of Pair::first, which in `synchronize`", "calls_second in "]
+    {
+        assert!(circle.contains(part), "{circle}");
+    }
+    // Both ends of it let go.
+    device.close();
 }

@@ -1,9 +1,12 @@
 //! A program that hangs, to look into: one kernel asks for prices again and again, another waits for an answer that never comes.
 //! It says `ready`, and ends when its standard input does. `scripts/metrics-check` looks into it.
 //!
+//! With a number as argument, as many other waves wait for flags.
+//!
 //! `cargo run -p hostcall-metrics --example watched --features otlp,serve`, and beside it `hostcall top` or `hostcall serve`.
 
-use hostcall::{CallError, Device, Global, Grid, Lane, LaunchKernel, kernel, println, service};
+use hostcall::hostcall_device::waits::flag;
+use hostcall::{CallError, Device, Global, Grid, Lane, LaunchKernel, kernel, println, service, span};
 use hostcall_metrics::otlp::Push;
 use hostcall_metrics::prometheus;
 use std::sync::Mutex;
@@ -22,6 +25,9 @@ trait Prices {
 trait Approval {
     fn of_order(order: u32) -> bool;
 }
+
+/// Waves that wait for the stock of one shelf.
+const WAVES_A_LAUNCH: u32 = 50;
 
 struct Shop;
 
@@ -51,6 +57,7 @@ impl ApprovalHandler for Nobody {
 #[kernel(crate = hostcall)]
 fn ask_prices(lane: &Lane, ends: &[Global<u32>]) {
     while ends[0].get() == 0 {
+        let _asks = span!("asks");
         let _ = Prices::of(lane.global_id() as u32);
     }
 }
@@ -63,6 +70,13 @@ fn place_order(lane: &Lane) {
         println!("order <b>7</b> is placed & waits for \"approval\"");
     }
     let _ = Approval::of_order(7);
+}
+
+/// Waits for the stock of shelves, each lane for another one's.
+#[kernel(crate = hostcall)]
+fn wait_for_stock(lane: &Lane, ends: &[Global<u32>], shelf: u32) {
+    let own = u64::from(shelf) * 1000 + u64::from(lane.workgroup()[0]);
+    lane.wait_for(flag("stock").peer(shelf).sequence(own), || ends[0].get() != 0);
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -82,6 +96,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ends = device.alloc_zeroed::<u32>(1)?;
     ask_prices.launch(&asks, Grid::new(2, 80), (&ends,))?;
     place_order.launch(&orders, Grid::new(1, 64), ())?;
+    let waves: u32 = std::env::args().nth(1).map_or(Ok(0), |waves| waves.parse())?;
+    // Each launch in a stream of its own, so that all of them run.
+    let shelves: Vec<_> =
+        (0..waves.div_ceil(WAVES_A_LAUNCH)).map(|_| device.stream()).collect::<Result<_, _>>()?;
+    for (shelf, stream) in (0..).zip(&shelves) {
+        let left = (waves - shelf * WAVES_A_LAUNCH).min(WAVES_A_LAUNCH);
+        wait_for_stock.launch(stream, Grid::new(left, 1), (&ends, shelf))?;
+    }
     std::println!("ready");
     std::io::read_to_string(std::io::stdin())?;
     device.close();

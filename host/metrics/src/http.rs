@@ -1,4 +1,4 @@
-//! A small HTTP server for pages that only tell: `GET` alone, an answer and then the end of the connection. What a client may take
+//! A small HTTP server for pages that only tell: `GET` alone unless said otherwise, an answer and then the end of the connection. What a client may take
 //! is bounded in bytes, time and connections. A `Host` that is a name of somebody's is refused, so that a page of the web cannot
 //! read what is here by a name that leads here (DNS rebinding), and so is who does not know the token, where there is one.
 
@@ -16,6 +16,9 @@ const MOST_HEADERS: usize = 64;
 const LONGEST_HEAD: Duration = Duration::from_secs(5);
 const LONGEST_ANSWER: Duration = Duration::from_secs(10);
 
+/// A large answer may take longer: as long as so many bytes are taken in a second.
+const LEAST_BYTES_A_SECOND: u64 = 256 << 10;
+
 /// Connections at a time; later ones are closed at once.
 const MOST_CONNECTIONS: usize = 64;
 
@@ -28,6 +31,8 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// What stands behind it.
     pub query: &'a str,
+    /// It asks for something to be done ([`Server::takes_posts`]).
+    pub is_post: bool,
 }
 
 /// What they get.
@@ -44,7 +49,8 @@ impl Reply {
         Self { status: "200 OK", content_type, headers: Vec::new(), body: body.into() }
     }
 
-    fn refused(status: &'static str, sentence: &str) -> Self {
+    /// Makes the answer to what is not done, with a status such as `409 Conflict`.
+    pub fn refused(status: &'static str, sentence: &str) -> Self {
         Self { status, ..Self::new("text/plain; charset=utf-8", format!("{sentence}\n")) }
     }
 
@@ -103,6 +109,7 @@ pub struct Server {
     address: SocketAddr,
     token: Option<String>,
     hosts: Vec<String>,
+    takes_posts: bool,
 }
 
 impl Server {
@@ -113,7 +120,7 @@ impl Server {
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, token: None, hosts: Vec::new() })
+        Ok(Self { listener, address, token: None, hosts: Vec::new(), takes_posts: false })
     }
 
     /// Answers nobody who does not say this token, as `?token=` or in a header `Authorization: Bearer`.
@@ -126,6 +133,13 @@ impl Server {
     #[must_use]
     pub fn hosts(self, hosts: Vec<String>) -> Self {
         Self { hosts, ..self }
+    }
+
+    /// Answers `POST`, too, without a body, to who says the token in the header: a page of the web can have a browser send neither
+    /// the header nor an address that it does not know.
+    #[must_use]
+    pub fn takes_posts(self, takes_posts: bool) -> Self {
+        Self { takes_posts, ..self }
     }
 
     /// Returns where it listens.
@@ -158,7 +172,8 @@ impl Server {
     fn serve(&self, connection: &TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::Result<()> {
         let head = read_head(connection, Instant::now() + LONGEST_HEAD)?;
         let reply = self.reply(&head, answer);
-        reply.write(connection, Instant::now() + LONGEST_ANSWER)
+        let longest = LONGEST_ANSWER + Duration::from_secs(reply.body.len() as u64 / LEAST_BYTES_A_SECOND);
+        reply.write(connection, Instant::now() + longest)
     }
 
     fn reply(&self, head: &[u8], answer: &impl Fn(&Request<'_>) -> Reply) -> Reply {
@@ -170,7 +185,8 @@ impl Server {
                 "this is no request of HTTP/1, or its head is too long",
             );
         }
-        if request.method != Some("GET") {
+        let is_post = request.method == Some("POST") && self.takes_posts;
+        if request.method != Some("GET") && !is_post {
             let refused = Reply::refused("405 Method Not Allowed", "this server only tells: use GET");
             return refused.header("Allow", "GET");
         }
@@ -192,13 +208,14 @@ impl Server {
             .split_once('?')
             .unwrap_or((request.path.unwrap_or_default(), ""));
         let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
-        let said = query.split('&').find_map(|pair| pair.strip_prefix("token=")).or(bearer);
+        let of_query = query.split('&').find_map(|pair| pair.strip_prefix("token=")).filter(|_| !is_post);
+        let said = of_query.or(bearer);
         if self.token.as_ref().is_some_and(|token| !said.is_some_and(|said| is_same(said, token))) {
             let sentence = "say the token: open the address that `hostcall serve` has printed, or send the header \
                             `Authorization: Bearer TOKEN`";
             return Reply::refused("401 Unauthorized", sentence).header("WWW-Authenticate", "Bearer");
         }
-        answer(&Request { path, query })
+        answer(&Request { path, query, is_post })
     }
 
     /// Says whether a `Host` is no name that somebody else may have made lead here.

@@ -24,71 +24,92 @@ impl Display for Value<'_> {
     }
 }
 
-/// The labels of a device.
-fn of_device(metrics: &Metrics, device: &DeviceMetrics) -> String {
-    let rank = metrics.who.rank.map_or_else(String::new, |rank| format!(",rank=\"{rank}\""));
-    format!("device=\"{}\"{rank}", Value(&device.name))
+/// A label's name and its value.
+pub type Label = (&'static str, String);
+
+/// A number of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The series' name, such as `hostcall_calls_total`.
+    pub name: String,
+    /// Which of the series' numbers it is.
+    pub labels: Vec<Label>,
+    /// The number.
+    pub value: f64,
 }
 
-fn of_method(device: &str, method: &MethodMetrics) -> String {
-    format!("{device},service=\"{}\",method=\"{}\"", Value(&method.service), Value(&method.method))
+impl Sample {
+    /// Returns the labels as the text has them: `device="cpu",service="Shop"`.
+    pub fn labels_text(&self) -> String {
+        let label = |(name, value): &Label| format!("{name}=\"{}\"", Value(value));
+        self.labels.iter().map(label).collect::<Vec<_>>().join(",")
+    }
 }
 
-/// All of one thing's labels with the thing.
-type Labelled<'a, T> = Vec<(String, &'a T)>;
+/// Series that have one help text.
+struct Family {
+    name: String,
+    kind: &'static str,
+    help: &'static str,
+    samples: Vec<Sample>,
+}
 
-struct Text(String);
-
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(self.0, "# HELP hostcall_{name} {help}\n# TYPE hostcall_{name} {kind}\n");
+impl Family {
+    fn new(name: &str, kind: &'static str, help: &'static str) -> Self {
+        Self { name: format!("hostcall_{name}"), kind, help, samples: Vec::new() }
     }
 
-    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
-        let _ = writeln!(self.0, "hostcall_{name}{{{labels}}} {value}");
+    /// Adds a number; the name of its series may be longer.
+    fn add(&mut self, end: &str, labels: &[Label], more: Option<Label>, value: f64) {
+        let labels = labels.iter().cloned().chain(more).collect();
+        self.samples.push(Sample { name: format!("{}{end}", self.name), labels, value });
     }
 
-    fn series<T>(&mut self, series: &Series<T>, of: &Labelled<'_, T>) {
+    fn of_series<T>(series: &Series<T>, of: &Labelled<'_, T>) -> Self {
         let (kind, end) = match series.kind {
             Kind::Sum => ("counter", "_total"),
             Kind::Level => ("gauge", ""),
         };
-        let name = format!("{}{end}", series.name);
-        self.family(&name, kind, series.help);
-        of.iter().for_each(|(labels, of)| self.sample(&name, labels, (series.value)(of)));
+        let mut family = Self::new(&format!("{}{end}", series.name), kind, series.help);
+        of.iter().for_each(|(labels, of)| family.add("", labels, None, (series.value)(of)));
+        family
     }
 }
 
-/// Returns what processes have counted as a text, as Prometheus scrapes it. Of several, each has a rank of its own, or one has
-/// none: see [`Processes`](crate::processes::Processes).
-pub fn text(processes: &[Metrics]) -> String {
+/// All of one thing's labels with the thing.
+type Labelled<'a, T> = Vec<(Vec<Label>, &'a T)>;
+
+fn families(processes: &[Metrics]) -> Vec<Family> {
     let mut devices: Labelled<'_, DeviceMetrics> = Vec::new();
     let mut methods: Labelled<'_, MethodMetrics> = Vec::new();
     for process in processes {
         for device in &process.devices {
-            let labels = of_device(process, device);
-            methods.extend(device.methods.iter().map(|method| (of_method(&labels, method), method)));
+            let rank = process.who.rank.map(|rank| ("rank", rank.to_string()));
+            let labels: Vec<Label> = [("device", device.name.clone())].into_iter().chain(rank).collect();
+            for method in &device.methods {
+                let of = [("service", method.service.clone()), ("method", method.method.clone())];
+                methods.push((labels.iter().cloned().chain(of).collect(), method));
+            }
             devices.push((labels, device));
         }
     }
-    let mut text = Text(String::new());
-    DEVICES.iter().for_each(|series| text.series(series, &devices));
-    METHODS.iter().for_each(|series| text.series(series, &methods));
-    text.family("launches_total", "counter", "Launches that have ended, by how they did.");
+    let mut all: Vec<Family> = DEVICES.iter().map(|series| Family::of_series(series, &devices)).collect();
+    all.extend(METHODS.iter().map(|series| Family::of_series(series, &methods)));
+    let mut launches = Family::new("launches_total", "counter", "Launches that have ended, by how they did.");
     for (labels, device) in &devices {
         for (end, count) in &device.launches_ended {
-            text.sample("launches_total", &format!("{labels},result=\"{}\"", Value(end)), count);
+            launches.add("", labels, Some(("result", end.clone())), *count as f64);
         }
     }
-    text.family("calls_total", "counter", "Calls of lanes that have ended, by how they did.");
+    let mut calls = Family::new("calls_total", "counter", "Calls of lanes that have ended, by how they did.");
     for (labels, method) in &methods {
         for (status, count) in &method.calls {
-            text.sample("calls_total", &format!("{labels},status=\"{}\"", Value(status)), count);
+            calls.add("", labels, Some(("status", status.clone())), *count as f64);
         }
     }
+    all.extend([launches, calls]);
     for times in &TIMES {
-        let name = times.names[0];
-        text.family(name, "histogram", times.help);
+        let mut family = Family::new(times.names[0], "histogram", times.help);
         for (labels, method) in &methods {
             let latency = (times.value)(method);
             if latency.total() == 0 {
@@ -98,13 +119,32 @@ pub fn text(processes: &[Metrics]) -> String {
             let mut sum = 0;
             for (end, count) in ends.iter().map(f64::to_string).chain(["+Inf".to_owned()]).zip(counts) {
                 sum += count;
-                text.sample(&format!("{name}_bucket"), &format!("{labels},le=\"{end}\""), sum);
+                family.add("_bucket", labels, Some(("le", end)), sum as f64);
             }
-            text.sample(&format!("{name}_sum"), labels, latency.sum_ns as f64 * 1e-9);
-            text.sample(&format!("{name}_count"), labels, sum);
+            family.add("_sum", labels, None, latency.sum_ns as f64 * 1e-9);
+            family.add("_count", labels, None, sum as f64);
+        }
+        all.push(family);
+    }
+    all
+}
+
+/// Returns what processes have counted as numbers: all that [`text`] has.
+pub fn samples(processes: &[Metrics]) -> Vec<Sample> {
+    families(processes).into_iter().flat_map(|family| family.samples).collect()
+}
+
+/// Returns what processes have counted as a text, as Prometheus scrapes it. Of several, each has a rank of its own, or one has
+/// none: see [`Processes`](crate::processes::Processes).
+pub fn text(processes: &[Metrics]) -> String {
+    let mut text = String::new();
+    for Family { name, kind, help, samples } in families(processes) {
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        for sample in samples {
+            let _ = writeln!(text, "{}{{{}}} {}", sample.name, sample.labels_text(), sample.value);
         }
     }
-    text.0
+    text
 }
 
 /// Has Prometheus scrape this process at `http://ADDRESS/metrics`, from a thread of its own until the process ends. Returns the

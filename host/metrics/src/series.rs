@@ -16,6 +16,7 @@ pub struct Series<T> {
     /// The name, in Prometheus's way without `hostcall_`; of a sum without `_total`.
     pub name: &'static str,
     /// OpenTelemetry's unit.
+    #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "Prometheus's names have it"))]
     pub unit: &'static str,
     pub kind: Kind,
     pub help: &'static str,

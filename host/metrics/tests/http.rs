@@ -32,12 +32,18 @@ fn status(address: SocketAddr, head: &str) -> u16 {
 }
 
 fn started(token: Option<&str>) -> SocketAddr {
+    started_with(token, false)
+}
+
+fn started_with(token: Option<&str>, takes_posts: bool) -> SocketAddr {
     let mut server = Server::bind("127.0.0.1:0").unwrap().hosts(vec!["gpu-7.example".to_owned()]);
+    server = server.takes_posts(takes_posts);
     if let Some(token) = token {
         server = server.token(token.to_owned());
     }
     let address = server.address();
     let answer = |request: &hostcall_metrics::http::Request<'_>| match request.path {
+        "/done" if request.is_post => Reply::new("text/plain", "it is done"),
         "/page" => Reply::new("text/plain", "it is here").header("X-Of-A-Test", "yes"),
         _ => Reply::not_found("/page"),
     };
@@ -80,6 +86,20 @@ fn who_does_not_know_the_token_is_told_nothing() {
     assert_eq!(of("?a=b&token=secret", ""), 200);
     assert_eq!(of("", "Authorization: Bearer secret\r\n"), 200);
     assert_eq!(of("", "Authorization: Bearer\r\n"), 401);
+}
+
+/// A page of the web can have a browser send a form, but no header.
+#[test]
+fn what_is_to_be_done_is_asked_for_with_the_header() {
+    let address = started_with(Some("secret"), true);
+    let of = |request: &str, header: &str| {
+        status(address, &format!("{request} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n"))
+    };
+    let header = "Authorization: Bearer secret\r\n";
+    assert_eq!(of("POST /done", header), 200);
+    assert_eq!(of("GET /done", header), 404);
+    assert_eq!(of("POST /done?token=secret", ""), 401);
+    assert_eq!(of("PUT /done", header), 405);
 }
 
 #[test]

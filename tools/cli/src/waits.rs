@@ -43,6 +43,13 @@ pub fn run(pids: &[u32], as_json: bool) -> Outcome {
         let around = circle.iter().chain(circle.first()).map(ToString::to_string);
         let _ = writeln!(text, "circle: {}", around.collect::<Vec<_>>().join(" waits for "));
     }
+    if explained.untold > 0 {
+        let kinds = count(explained.untold, "kind of wait for a rank is", "kinds of waits for ranks are");
+        let _ = writeln!(
+            text,
+            "{kinds} not told, as there are more than there is room for: who else is a culprit is not known"
+        );
+    }
     if explained.held_up > 0 {
         let waits = count(explained.held_up, "other wait for a rank follows", "other waits for ranks follow");
         let _ = writeln!(text, "{waits} from that");

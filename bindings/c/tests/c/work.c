@@ -56,6 +56,12 @@ int main(int argc, char **argv) {
     hostcall_graph *graph;
     hostcall_instance *instance;
     hostcall_trace_summary summary;
+    hostcall_tracer *points;
+    hostcall_point_recording *recording;
+    hostcall_device *beside;
+    hostcall_metrics *metrics;
+    hostcall_metric metric;
+    double ended = 0;
     EXPECT(argc == 3);
 
     fails(hostcall_tracer_new("/nowhere/trace", &tracer, &error), HOSTCALL_STATUS_DEVICE, "cannot write the trace /nowhere/trace");
@@ -153,9 +159,32 @@ int main(int argc, char **argv) {
     fails(hostcall_stream_end_capture(stream, &graph, &error), HOSTCALL_STATUS_REFUSED, "does not");
     EXPECT(hostcall_closure_finish(closure));
 
+    /* Points are recorded by the device's tracer already; of a device without one they are when somebody wants it. */
+    works(hostcall_tracer_new(NULL, &points, &error));
+    fails(hostcall_device_record_points(device, points, "step*", NULL, &recording, &error), HOSTCALL_STATUS_REFUSED, "recorded already");
+    works(hostcall_options_new("cpu", &options, &error));
+    works(hostcall_device_open(&options, &beside, &error));
+    works(hostcall_device_record_points(beside, points, "step*", "of_other*", &recording, &error));
+    works(hostcall_point_recording_pause(recording, &error));
+    works(hostcall_point_recording_resume(recording, &error));
+    hostcall_point_recording_free(&recording);
+    works(hostcall_device_record_points(beside, points, NULL, NULL, &recording, &error));
+    hostcall_device_close(beside, NULL);
+    fails(hostcall_point_recording_pause(recording, &error), HOSTCALL_STATUS_CLOSED, "closed");
+    hostcall_point_recording_free(&recording);
+    hostcall_device_free(&beside);
+    works(hostcall_tracer_finish(points, LIMIT_NS, NULL, &error));
+    hostcall_tracer_free(&points);
     works(hostcall_tracer_finish(tracer, LIMIT_NS, &summary, &error));
     EXPECT(summary.is_whole && summary.calls >= (3 + REPLAYS) * (LANES / 32) && summary.dropped_calls == 0);
     hostcall_tracer_free(&tracer);
+    works(hostcall_metrics_read(&metrics, &error));
+    for (size_t at = 0; hostcall_metrics_get(metrics, at, &metric); at++)
+        if (strcmp(metric.name, "hostcall_launches_total") == 0 && strstr(metric.labels, "result=\"ok\""))
+            ended += metric.value;
+    EXPECT(ended >= 3 && hostcall_metrics_count(metrics) > 20 && !hostcall_metrics_get(metrics, 1 << 20, &metric));
+    EXPECT(strstr(hostcall_metrics_text(metrics), "# TYPE hostcall_launches_total counter\n") != NULL);
+    hostcall_metrics_free(&metrics);
     hostcall_instance_free(&instance);
     hostcall_closure_free(&closure);
     hostcall_closure_free(&once);

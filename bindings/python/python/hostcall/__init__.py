@@ -25,10 +25,11 @@ from ._channel import Channel, ChannelStatistics, ChannelStream, Page, Pages
 from ._device import Caller, Context, Device, DeviceInfo, Fence, Statistics, caller, check_number, devices
 from ._errors import KernelPanic, LostCalls, Refuse
 from ._kernels import Code, Launch
+from ._metrics import Metric, metrics, metrics_text
 from ._posts import Post, PostQueue, PostQueueStatistics, Posts
 from ._run import Polled, ProgramPanic, Report, Wait, run
 from ._service import header, method, service
-from ._trace import Tracer, TraceSummary
+from ._trace import PointRecording, Tracer, TraceSummary
 from ._worker import Worker
 from ._types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
@@ -48,8 +49,10 @@ __all__ = [
     "KernelPanic",
     "Launch",
     "LostCalls",
+    "Metric",
     "Page",
     "Pages",
+    "PointRecording",
     "Polled",
     "Post",
     "PostQueue",
@@ -76,6 +79,8 @@ __all__ = [
     "include",
     "library",
     "method",
+    "metrics",
+    "metrics_text",
     "run",
     "service",
     "u16",

@@ -13,7 +13,7 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from types import EllipsisType, TracebackType
@@ -29,7 +29,7 @@ from ._output import Destination, Output
 from ._posts import PostQueue
 from ._run import Polled, Wait
 from ._service import Fields, Method, Options, description_of, method_of
-from ._trace import Tracer
+from ._trace import PointRecording, Tracer
 from ._types import u64
 from ._watch import dump_signal
 
@@ -530,6 +530,22 @@ class Device(_Closing):
         """Returns the calls of kernels that wait for their functions, and what else of the device's waits for the host."""
         of = self._raw.waiting()
         return [Wait(*found[:7], None if found[7] is None else Polled(*found[7])) for found in of]
+
+    def record_points(self, trace: Tracer, points: str | Sequence[str] = (), kernels: str | Sequence[str] = ()) -> PointRecording:
+        """Records trace points into the file of ``trace`` from now on, also of kernels that run, which need no other build.
+
+        ``points`` and ``kernels`` are names of points (an event's is its format) and of kernels, in which ``*`` and ``?`` stand
+        for any characters; all are recorded without any. ::
+
+            with hostcall.Tracer("run.trace") as tracer, device.record_points(tracer, "step*"):
+                time.sleep(2)
+
+        Raises ``RuntimeError`` where points of the device are recorded already: one recording at a time has them.
+        """
+        if not isinstance(trace, Tracer):
+            raise TypeError(f"{trace!r} is no tracer: make one of the file, as `hostcall.Tracer(\"run.trace\")`")
+        names = [[of] if isinstance(of, str) else list(of) for of in (points, kernels)]
+        return PointRecording(self._raw.record_points(trace._raw, *names))
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Flushes all contexts and what kernels printed, and raises what there is to raise, as ``Context.flush`` does.

@@ -30,8 +30,34 @@ class TraceSummary(NamedTuple):
     """All that was lost as a sentence; ``None`` where nothing was."""
 
 
+class PointRecording:
+    """Trace points that ``Device.record_points`` records, until ``end`` or the end of a ``with`` block."""
+
+    def __init__(self, raw: _hostcall.RawPointRecording) -> None:
+        self._raw = raw
+
+    def pause(self) -> None:
+        """Has points written no more, but for the ends of spans that were begun."""
+        self._raw.switch(False)
+
+    def resume(self) -> None:
+        """Has points written again."""
+        self._raw.switch(True)
+
+    def end(self) -> None:
+        """Ends the recording. It may be called again."""
+        self._raw.end()
+
+    def __enter__(self) -> PointRecording:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+
+
 class Tracer:
-    """Writes what kernels call, post and say at trace points into ``file``: for the devices that are opened with it.
+    """Writes what kernels call, post and say at trace points into ``file``: for the devices that are opened with it. Of others
+    ``Device.record_points`` records trace points there while they run.
 
     ``hostcall trace`` shows such a file, and exports it for Perfetto, Arrow, Parquet and as CSV. With ``with`` the file is whole
     at the end of the block; what was lost is a ``LostCalls`` warning then. ::

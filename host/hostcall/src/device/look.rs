@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::hostcalls::Hostcalls;
-use super::metrics::{DeviceMetrics, note_ended};
+use super::metrics::{DeviceMetrics, hold_ended, note_ended};
 use super::wait_table::WaitTable;
 use hostcall_locks::Mutex;
 use hostcall_server::services::Stdio;
@@ -40,8 +40,14 @@ impl Look {
 
     /// Has nobody look any more.
     pub fn end(&self) {
-        let Some(parts) = self.0.lock().take() else { return };
-        note_ended(parts.metrics(&[]));
+        let parts = {
+            // Who counts what devices have counted finds this one among the open ones or among those that have ended.
+            let mut ended = hold_ended();
+            let Some(parts) = self.0.lock().take() else { return };
+            note_ended(&mut ended, parts.metrics(&[]));
+            parts
+        };
+        drop(parts);
     }
 }
 

@@ -273,15 +273,14 @@ impl DeviceMetrics {
 /// What devices have counted that have ended, by their names.
 static ENDED: Mutex<BTreeMap<String, DeviceMetrics>> = Mutex::new(BTreeMap::new());
 
-/// Keeps the lock while the process makes a child, which forgets what is its parent's.
+/// No device ends while what is returned lives. A child that the process makes forgets what is its parent's.
 pub(crate) fn hold_ended() -> MutexGuard<'static, BTreeMap<String, DeviceMetrics>> {
     ENDED.lock()
 }
 
 /// Keeps what a device has counted that ends.
-pub(crate) fn note_ended(metrics: DeviceMetrics) {
+pub(crate) fn note_ended(ended: &mut BTreeMap<String, DeviceMetrics>, metrics: DeviceMetrics) {
     let mut metrics = metrics.ended();
-    let mut ended = ENDED.lock();
     if ended.len() >= MOST_NAMES && !ended.contains_key(&metrics.name) {
         metrics.name = "(others)".to_owned();
     }
@@ -300,10 +299,13 @@ pub(crate) fn add_all(all: &mut Vec<DeviceMetrics>, devices: impl IntoIterator<I
     }
 }
 
-/// Adds what open devices count to what was kept of those that have ended.
-pub(crate) fn with_ended(open: impl IntoIterator<Item = DeviceMetrics>) -> Vec<DeviceMetrics> {
-    let mut all: Vec<_> = ENDED.lock().values().cloned().collect();
-    add_all(&mut all, open);
+/// Adds what open devices count to what was kept of those that have ended. None ends while they are asked: each counts once.
+pub(crate) fn with_ended<I: IntoIterator<Item = DeviceMetrics>>(
+    open: impl FnOnce() -> I,
+) -> Vec<DeviceMetrics> {
+    let ended = ENDED.lock();
+    let mut all: Vec<_> = ended.values().cloned().collect();
+    add_all(&mut all, open());
     all
 }
 
@@ -325,8 +327,8 @@ mod tests {
             let (name, methods) = ("a test's".to_owned(), vec![method]);
             DeviceMetrics { name, methods, open: 1, packets: 5, handler_threads: 2, ..Default::default() }
         };
-        note_ended(of(10, 3));
-        let all = with_ended([of(1, 1), of(2, 0)]);
+        note_ended(&mut hold_ended(), of(10, 3));
+        let all = with_ended(|| [of(1, 1), of(2, 0)]);
         let device = all.iter().find(|device| device.name == "a test's").unwrap();
         assert_eq!((device.open, device.packets, device.handler_threads), (2, 15, 4));
         assert_eq!((device.methods[0].total(), device.methods[0].waiting), (13, 1));

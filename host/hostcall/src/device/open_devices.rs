@@ -20,13 +20,19 @@ static DEVICES: Mutex<Vec<(u64, OpenDevice)>> = Mutex::new(Vec::new());
 /// Lets others find the device with this number.
 pub(crate) fn note(id: u64, open: OpenDevice) {
     let mut devices = DEVICES.lock();
-    devices.retain(|(_, open)| open.device.strong_count() > 0);
+    // A device stays until it has ended: what it has counted is found here until then.
+    devices.retain(|(_, open)| Arc::strong_count(&open.look) > 1);
     devices.push((id, open));
 }
 
 /// Returns the devices. None is opened while the guard lives.
 pub(crate) fn lock() -> MutexGuard<'static, Vec<(u64, OpenDevice)>> {
     DEVICES.lock()
+}
+
+/// Returns the cores of all of them.
+pub(crate) fn cores() -> Vec<Arc<Core>> {
+    DEVICES.lock().iter().filter_map(|(_, open)| open.core.upgrade()).collect()
 }
 
 fn find<T>(id: u64, part: impl Fn(&OpenDevice) -> &Weak<T>) -> Option<Arc<T>> {

@@ -3,10 +3,11 @@
 
 use super::core::Core;
 use super::error::Error;
-use super::open_devices::core_of;
+use super::open_devices::{self, core_of};
 use super::uses::Point;
+use hostcall_abi::launch::LaunchId;
 use hostcall_locks::Mutex;
-use hostcall_server::handling;
+use hostcall_server::{Handling, handling};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +52,19 @@ struct Held {
     what: String,
 }
 
+/// Launches that are told of what a thread waits for: what is behind them has not begun, mostly.
+const MOST_LAUNCHES: usize = 16;
+
+/// Returns the launches, each with the number of its device, that have to end before one of these points is reached.
+fn launches_before(points: &[Point]) -> Vec<(u64, LaunchId)> {
+    let of_core = |core: Arc<Core>| {
+        let streams = core.reaper.streams().into_iter();
+        let launches = streams.flat_map(|stream| stream.launches_before(points, MOST_LAUNCHES));
+        launches.map(|launch| (core.id(), launch)).collect::<Vec<_>>()
+    };
+    open_devices::cores().into_iter().flat_map(of_core).take(MOST_LAUNCHES).collect()
+}
+
 /// Returns all that is waited for of the thread: host functions, and the handler that it runs for a kernel of any device.
 fn held() -> Vec<Held> {
     let mut held = FUNCTIONS.with_borrow(|functions| {
@@ -79,8 +93,11 @@ struct Waiter {
     does: Vec<String>,
     operation: &'static str,
     since: Instant,
-    /// What the thread waits for.
+    /// The handler that it runs.
+    handles: Option<Handling>,
+    /// What the thread waits for, and the launches of that, each with the number of its device.
     waits_for: Vec<Point>,
+    launches: Vec<(u64, LaunchId)>,
     /// When it goes on whatever happens.
     deadline: Option<Instant>,
 }
@@ -95,6 +112,10 @@ pub(crate) struct WaitingThread {
     /// The function that it waits in.
     pub operation: &'static str,
     pub waited: Duration,
+    /// The handler that it runs, whose server has the number of its device.
+    pub handles: Option<Handling>,
+    /// Launches that it waits for, each with the number of its device.
+    pub launches: Vec<(u64, LaunchId)>,
 }
 
 /// Returns the threads of handlers and host functions that wait, of all devices, in the order in which they began to.
@@ -103,6 +124,8 @@ pub(crate) fn waiting_threads() -> Vec<WaitingThread> {
         does: waiter.does.clone(),
         operation: waiter.operation,
         waited: waiter.since.elapsed(),
+        handles: waiter.handles,
+        launches: waiter.launches.clone(),
     };
     WAITERS.lock().iter().map(of).collect()
 }
@@ -184,7 +207,10 @@ pub(crate) fn may_wait(
     }
     let holds = held.iter().map(|held| held.point.clone()).collect();
     let does = held.iter().map(|held| held.what.clone()).collect();
-    let waiter = Arc::new(Waiter { holds, does, operation, since: Instant::now(), waits_for, deadline });
+    let (handles, launches) = (handling(), launches_before(&waits_for));
+    let since = Instant::now();
+    let waiter = Waiter { holds, does, operation, since, handles, waits_for, launches, deadline };
+    let waiter = Arc::new(waiter);
     let mut others = {
         let mut waiters = WAITERS.lock();
         let others = waiters.clone();
@@ -225,7 +251,9 @@ mod tests {
                 does: Vec::new(),
                 operation: "",
                 since: now,
+                handles: None,
                 waits_for: Vec::new(),
+                launches: Vec::new(),
                 deadline,
             };
             waiter(own).holds_up(&waiter(later), now)

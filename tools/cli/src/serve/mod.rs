@@ -1,7 +1,9 @@
 //! `hostcall serve`: a page that shows what processes do, and their metrics for Prometheus and OpenTelemetry.
 
+mod traces;
+
 use crate::{Outcome, complain, print, spawn};
-use hostcall::watch::{Process, Request as Ask, WatchError, ask_all};
+use hostcall::watch::{Member, Process, Request as Ask, ask_all, explain, graph};
 use hostcall_metrics::http::{Reply, Request, Server};
 use hostcall_metrics::processes::Processes;
 use hostcall_metrics::{otlp, prometheus};
@@ -11,9 +13,13 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use traces::Traces;
 
 /// The page, which has all that it needs. `NONCE` stands for what a browser runs and styles it by.
 const PAGE: &str = include_str!("page.html");
+
+/// Between two looks, of which the second one says what stands still. A longer one may be of what has long gone on.
+const BETWEEN_LOOKS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3);
 
 /// For how long what processes said is told again, however many ask.
 const FRESH_FOR: Duration = Duration::from_millis(200);
@@ -40,6 +46,21 @@ pub struct Options {
     /// Seconds between two pushes; at least 0.05
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::arguments::every, allow_negative_numbers = true)]
     every: Duration,
+    /// Lets the page record trace points of the processes, for a while, and open them in Perfetto: kernels run slower meanwhile
+    #[arg(long)]
+    allow_traces: bool,
+    /// Where Perfetto is: another copy of it, where browsers do not reach this one
+    #[arg(long, value_name = "URL", default_value = "https://ui.perfetto.dev", value_parser = page_url)]
+    perfetto: String,
+}
+
+/// Reads the address of a page.
+fn page_url(text: &str) -> Result<String, String> {
+    let has_host = |rest: &str| rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '[');
+    match ["https://", "http://"].iter().find_map(|begin| text.strip_prefix(begin)).is_some_and(has_host) {
+        true => Ok(text.to_owned()),
+        false => Err("it has to begin with https:// or http:// and a host".to_owned()),
+    }
 }
 
 /// Returns 128 bits of the system's as text.
@@ -49,13 +70,45 @@ fn random() -> std::io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Says what each process says, or why it does not.
-fn states(pids: &[u32]) -> Value {
-    let of = |(pid, answer): (u32, Result<Process, WatchError>)| match answer {
-        Ok(process) => json!({ "pid": pid, "process": process }),
-        Err(error) => json!({ "pid": pid, "error": error.to_string() }),
+/// What processes said at a time.
+type Looked = (Instant, Vec<Process>);
+
+/// Looks at the processes. Returns what they say, and why others do not.
+fn look(pids: &[u32]) -> (Looked, Vec<Value>) {
+    let (at, mut said, mut failed) = (Instant::now(), Vec::new(), Vec::new());
+    for (pid, answer) in ask_all(pids, &Ask::State).unwrap_or_default() {
+        match answer {
+            Ok(process) => said.push(process),
+            Err(error) => failed.push(json!({ "pid": pid, "error": error.to_string() })),
+        }
+    }
+    ((at, said), failed)
+}
+
+/// Returns all that the page shows, of two looks: `before` is the one before this, which is replaced.
+fn state(pids: &[u32], before: &mut Option<Looked>, perfetto: Option<&str>) -> String {
+    let fits = |(at, _): &Looked| BETWEEN_LOOKS.contains(&at.elapsed());
+    let (_, earlier) = before.take().filter(fits).unwrap_or_else(|| {
+        let (looked, _) = look(pids);
+        std::thread::sleep(*BETWEEN_LOOKS.start());
+        looked
+    });
+    let ((at, said), failed) = look(pids);
+    let explained = explain(&earlier, &said);
+    let around = |circle: &Vec<Member>| {
+        circle.iter().chain(circle.first()).map(ToString::to_string).collect::<Vec<_>>().join(" waits for ")
     };
-    ask_all(pids, &Ask::State).unwrap_or_default().into_iter().map(of).collect()
+    let all = said.iter().map(|process| json!({ "pid": process.who.pid, "process": process })).chain(failed);
+    let state = json!({
+        "processes": all.collect::<Vec<_>>(),
+        "graph": graph(&said, &explained),
+        "culprits": explained.culprits.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "circles": explained.circles.iter().map(around).collect::<Vec<_>>(),
+        "untold": explained.untold,
+        "perfetto": perfetto,
+    });
+    *before = Some((at, said));
+    state.to_string()
 }
 
 /// What was told last, and when.
@@ -95,7 +148,7 @@ fn page() -> Reply {
 
 /// Listens until it is ended.
 pub fn run(options: Options) -> Outcome {
-    let Options { pids, port, address, host_name, otlp, every } = options;
+    let Options { pids, port, address, host_name, otlp, every, allow_traces, perfetto } = options;
     let collector = otlp.map(|endpoint| otlp::url(&endpoint)).transpose()?;
     let token = match std::env::var(TOKEN) {
         Ok(token)
@@ -111,16 +164,25 @@ pub fn run(options: Options) -> Outcome {
         format!("cannot listen at {address} port {port}: {error}; name another with --port, or 0 for any")
     })?;
     let address = server.address();
-    let server = server.token(token.clone()).hosts(host_name);
+    let server = server.token(token.clone()).hosts(host_name).takes_posts(allow_traces);
     print(format_args!("http://{address}/?token={token}\n"))?;
     if let Some(url) = collector {
         let pids = pids.clone();
         spawn("hostcall-otlp", move || push(&url, &pids, every))?;
     }
-    let (told, processes) = (Told::new(), Mutex::new(Processes::default()));
+    let (told, before, processes) = (Told::new(), Mutex::new(None), Mutex::new(Processes::default()));
+    let (traces, perfetto) = (Traces::new(pids.clone()), allow_traces.then_some(perfetto));
     server.run(move |request: &Request<'_>| match request.path {
+        "/api/trace" if request.is_post => traces.answer(request.query),
+        _ if request.is_post => Reply::not_found("nothing but /api/trace to be asked for so"),
         "/" => page(),
-        "/api/state" => Reply::new("application/json", told.fresh(|| states(&pids).to_string())),
+        "/api/state" => {
+            let look = || {
+                let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
+                state(&pids, &mut before, perfetto.as_deref())
+            };
+            Reply::new("application/json", told.fresh(look))
+        }
         "/metrics" => {
             let all = processes.lock().unwrap_or_else(PoisonError::into_inner).look(&pids);
             Reply::new(prometheus::CONTENT_TYPE, prometheus::text(&all))

@@ -31,6 +31,9 @@ pub(crate) trait Tended: Any + Send + Sync {
     fn is_idle(&self) -> bool;
     /// Returns the kernel and the point of a launch that is with the device, if it is one of its.
     fn find(&self, launch: LaunchId) -> Option<(String, Point)>;
+    /// Returns launches that have to end before one of these points is reached: the oldest, so many of them. Takes the stream's
+    /// locks only if one of the points waits for the stream.
+    fn launches_before(&self, points: &[Point], most: usize) -> Vec<LaunchId>;
 }
 
 /// What a stream has left to do.

@@ -127,4 +127,28 @@ impl Tended for StreamQueue {
         let (kernel, position) = found?;
         Some((kernel, self.point(position)))
     }
+
+    fn launches_before(&self, points: &[Point], most: usize) -> Vec<LaunchId> {
+        let is_before = |position: u64| {
+            let own = self.point(position);
+            points.iter().any(|point| point.depends_on(&own, &mut Vec::new()))
+        };
+        if !is_before(0) {
+            return Vec::new();
+        }
+        let reached = self.reached();
+        let launches: Vec<(u64, LaunchId)> = {
+            let state = self.state.lock();
+            let with_device = state.in_flight.iter().filter_map(|flying| match &flying.kept {
+                Kept::Launch(launch) => Some((flying.position, launch.state.id)),
+                Kept::List(list) => Some((flying.position, list.first.id)),
+                _ => None,
+            });
+            let waiting = state.waiting.iter();
+            let waiting = waiting.filter_map(|of| Some((of.position, of.operation.launch()?.id)));
+            let left = with_device.chain(waiting).filter(|(position, _)| *position > reached);
+            left.take(most).collect()
+        };
+        launches.into_iter().filter(|(position, _)| is_before(*position)).map(|(_, launch)| launch).collect()
+    }
 }

@@ -1,27 +1,29 @@
 //! Collects what is told of the process.
 
+use super::groups::{groups, told};
 use super::socket::who;
-use super::state::{DeviceState, LaunchState, Metrics, OutputState, Polled, Process, ThreadState, Wait};
+use super::state::{
+    DeviceState, HandledCall, LaunchOf, LaunchState, Metrics, OutputState, Polled, Process, ThreadState, Wait,
+};
 use crate::device::look::{Look, Parts};
 use crate::device::metrics::with_ended;
 use crate::device::open_devices;
 use crate::device::waiting::{WaitingThread, waiting_threads};
+use hostcall_abi::launch::LaunchId;
 use hostcall_seam::DeviceKind;
 use hostcall_server::{OpenLaunch, Waiting, WaitsFor};
-use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Devices, and launches and waiting waves of each, that are told one by one.
+/// Devices, and launches of each, that are told one by one.
 const MOST_DEVICES: usize = 64;
 const MOST_LAUNCHES: usize = 64;
-pub(super) const MOST_WAITING: usize = 256;
 
 const MOST_THREADS: usize = 64;
 
 /// Longest name that is told: those of C++ have no end.
 const MOST_CHARACTERS: usize = 512;
 
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     text.chars().take(MOST_CHARACTERS).collect()
 }
 
@@ -40,7 +42,8 @@ pub(super) fn process() -> Process {
 /// Returns what the process has counted.
 pub(super) fn metrics() -> Metrics {
     let of = |parts: &Parts| parts.metrics(&parts.waiting());
-    let open: Vec<_> = devices().into_iter().filter_map(|device| device.at(of)).collect();
+    let devices = devices();
+    let open = || devices.iter().filter_map(|device| device.at(of));
     Metrics { who: who(), devices: with_ended(open) }
 }
 
@@ -48,25 +51,39 @@ fn state(device: &Parts) -> DeviceState {
     let Parts { core, server, stdio, .. } = device;
     let properties = core.backend.properties();
     let launches = server.launches();
-    let mut waiting = device.waiting();
-    waiting.sort_by_key(|waiting| Reverse(waiting.waited));
+    let waiting = device.waiting();
+    let metrics = device.metrics(&waiting);
+    let (groups, ungrouped) = groups(&waiting);
+    let (waiting, kinds_untold) = told(waiting);
     DeviceState {
+        number: core.id(),
         name: core.name.clone(),
         kind: kind(properties.kind).to_owned(),
         product: short(&properties.product),
         closed: core.closed.load(std::sync::atomic::Ordering::Relaxed),
         launches: launches.oldest(MOST_LAUNCHES).into_iter().map(launch).collect(),
         waits_untold: device.waits.untold(),
-        metrics: device.metrics(&waiting),
-        waiting: waiting.into_iter().take(MOST_WAITING).map(wait).collect(),
+        metrics,
+        waiting: waiting.into_iter().map(wait).collect(),
+        kinds_untold,
+        groups,
+        ungrouped,
         output: OutputState { tail: String::from_utf8_lossy(&stdio.sink().tail()).into_owned() },
     }
 }
 
 fn thread(thread: WaitingThread) -> ThreadState {
-    let WaitingThread { does, operation, waited } = thread;
-    let does = does.iter().map(|what| short(what)).collect();
-    ThreadState { does, waits_in: operation.to_owned(), waited_s: waited.as_secs_f64() }
+    let WaitingThread { does, operation, waited, handles, launches } = thread;
+    let launch_of = |device, launch: LaunchId| LaunchOf { device, launch: launch.to_string() };
+    let handles = handles
+        .map(|call| HandledCall { of: launch_of(call.server, call.launch), service: short(call.service) });
+    ThreadState {
+        does: does.iter().map(|what| short(what)).collect(),
+        waits_in: operation.to_owned(),
+        waited_s: waited.as_secs_f64(),
+        handles,
+        waits_for: launches.into_iter().map(|(device, launch)| launch_of(device, launch)).collect(),
+    }
 }
 
 fn kind(kind: DeviceKind) -> &'static str {
@@ -97,10 +114,13 @@ fn polled(waits_for: WaitsFor) -> Option<Polled> {
     Some(Polled { address, peer, sequence, said_ns })
 }
 
+/// Returns what is waited for in one word: a name alone, also of what says more.
+pub(super) fn word_of(waits_for: &WaitsFor) -> String {
+    let waits_for = format!("{waits_for:?}");
+    waits_for.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
 pub(super) fn wait(waiting: Waiting) -> Wait {
-    // A name alone, also of what says more.
-    let waits_for = format!("{:?}", waiting.waits_for);
-    let waits_for = waits_for.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
     Wait {
         launch: waiting.launch.to_string(),
         kernel: short(&waiting.kernel),
@@ -109,7 +129,7 @@ pub(super) fn wait(waiting: Waiting) -> Wait {
         lanes: waiting.lanes,
         service: short(&waiting.service),
         waited_s: waiting.waited.as_secs_f64(),
-        waits_for: waits_for.to_owned(),
+        waits_for: word_of(&waiting.waits_for),
         polled: polled(waiting.waits_for),
         text: short(&waiting.to_string()),
     }

@@ -10,15 +10,17 @@
 //! | waits for its host, or for what names no rank | that is why |
 //! | runs, and nothing of it waits; runs no launch; is not there | it has not sent it yet, or never will |
 //!
-//! So each wait that stands still leads to a [`Culprit`], or into a circle of ranks that hold each other up. Processes say what they
+//! So each wait that stands still leads to a [`Culprit`], or into a circle of ranks that hold each other up. A circle may also lie
+//! within a process, through its handlers ([`super::handlers`]). Processes say what they
 //! say at different moments: [`Explanation`]s are of waits that two looks have found, one a while after the other, and whose waves
 //! have polled in between ([`explain`]'s `before`).
 //!
 //! It takes memory for what the processes said, which each of them bounds, and time in proportion to that.
 
+use super::handlers::{self, circles_of};
 use super::state::{Identity, Polled, Process, Wait};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 /// A process of a job.
@@ -106,16 +108,67 @@ impl fmt::Display for Culprit {
     }
 }
 
+/// Who is in a circle, and waits for the next one there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Member {
+    /// A rank, some wave of which waits for the next one.
+    Rank(Rank),
+    /// A launch, a call of which waits for its handler.
+    Launch {
+        /// Its process.
+        of: Rank,
+        /// Its device's number there, and its number on that.
+        device: u64,
+        /// Its number on the device.
+        launch: String,
+        /// Its kernel, if it is known.
+        kernel: String,
+    },
+    /// A handler, whose thread waits for the next launch.
+    Handler {
+        /// Its process.
+        of: Rank,
+        /// Its method.
+        service: String,
+        /// The function that it waits in.
+        waits_in: String,
+    },
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rank(rank) => rank.fmt(f),
+            Self::Launch { of, launch, kernel, .. } if kernel.is_empty() => {
+                write!(f, "launch {launch} of {of}")
+            }
+            Self::Launch { of, launch, kernel, .. } => write!(f, "launch {launch} of {kernel} in {of}"),
+            Self::Handler { service, waits_in, .. } => {
+                write!(f, "the handler of {service}, which in {waits_in}")
+            }
+        }
+    }
+}
+
 /// Who waits for whom.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Explanation {
     /// Waits because of which the others wait: the longest first.
     pub culprits: Vec<Culprit>,
-    /// Ranks that hold each other up: each waits for the next, and the last for the first.
-    pub circles: Vec<Vec<Rank>>,
+    /// Who hold each other up: each waits for the next, and the last for the first. Each circle is of ranks, or of launches and
+    /// handlers of one process.
+    pub circles: Vec<Vec<Member>>,
     /// Waits for a rank that others explain.
     pub held_up: u64,
+    /// Of these, which process is held up by which.
+    #[serde(default)]
+    pub held_up_by: BTreeSet<(u32, u32)>,
+    /// Kinds of waits for ranks that processes had no room to tell: there may be culprits and circles that are not here.
+    #[serde(default)]
+    pub untold: u64,
 }
 
 /// A wait for a rank.
@@ -153,6 +206,8 @@ pub fn explain(before: &[Process], processes: &[Process]) -> Explanation {
             None => {
                 explained.held_up += 1;
                 next[held.from].extend(held.to);
+                let by = held.to.map(|to| (processes[held.from].who.pid, processes[to].who.pid));
+                explained.held_up_by.extend(by);
             }
             Some(why) => {
                 let place = (held.from, held.peer, held.wait.service.as_str(), held.polled.sequence);
@@ -167,8 +222,11 @@ pub fn explain(before: &[Process], processes: &[Process]) -> Explanation {
         waiting.sort_unstable();
         waiting.dedup();
     }
-    let name = |at: &usize| rank_of(&processes[*at].who);
+    let name = |at: &usize| Member::Rank(rank_of(&processes[*at].who));
     explained.circles = circles(&next).iter().map(|circle| circle.iter().map(name).collect()).collect();
+    explained.circles.extend(circles_of(before, processes));
+    let devices = processes.iter().flat_map(|process| &process.devices);
+    explained.untold = devices.map(|device| device.kinds_untold).sum();
     explained
 }
 
@@ -193,7 +251,7 @@ fn standing(processes: &[Process]) -> HashMap<Key<'_>, u64> {
 }
 
 /// Finds processes by job and rank. One that was started again is the later one.
-fn by_rank(processes: &[Process]) -> HashMap<(&str, u64), usize> {
+pub(super) fn by_rank(processes: &[Process]) -> HashMap<(&str, u64), usize> {
     let mut ranks = HashMap::<_, usize>::new();
     for (at, process) in processes.iter().enumerate() {
         if let Some(rank) = process.who.rank {
@@ -206,7 +264,7 @@ fn by_rank(processes: &[Process]) -> HashMap<(&str, u64), usize> {
     ranks
 }
 
-fn rank_of(who: &Identity) -> Rank {
+pub(super) fn rank_of(who: &Identity) -> Rank {
     Rank { job: who.job.clone(), rank: who.rank, pid: Some(who.pid) }
 }
 
@@ -224,7 +282,7 @@ fn why(held: &Held<'_>, processes: &[Process]) -> Option<Why> {
     }
     let longest = waits(process).max_by(|a, b| a.waited_s.total_cmp(&b.waited_s));
     Some(match longest {
-        Some(wait) => Why::Waits { text: wait.text.clone() },
+        Some(wait) => Why::Waits { text: handlers::all_of(process, wait) },
         None if process.devices.iter().all(|device| device.metrics.launches_running == 0) => Why::RunsNothing,
         None => Why::Runs,
     })
@@ -244,7 +302,7 @@ fn culprit(held: &Held<'_>, processes: &[Process], why: Why) -> Culprit {
 }
 
 /// Finds a circle of each set of nodes that hold each other up, with as few nodes as one from its first node can have.
-fn circles(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
+pub(super) fn circles(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut is_told = vec![false; next.len()];
     let mut found = Vec::new();
     for start in 0..next.len() {
@@ -304,6 +362,12 @@ mod tests {
             DeviceState { metrics, waiting, ..DeviceState::default() }
         };
         Process { who, devices: vec![device], ..Process::default() }
+    }
+
+    /// The rank that is in a circle.
+    fn number(member: &Member) -> u64 {
+        let Member::Rank(rank) = member else { panic!("{member:?} is no rank") };
+        rank.rank.unwrap()
     }
 
     /// What they said before.
@@ -375,11 +439,8 @@ mod tests {
         let processes = [ring, vec![beside]].concat();
         let explained = explain(&earlier(&processes), &processes);
         assert_eq!(explained.culprits, []);
-        let ranks: Vec<_> = explained
-            .circles
-            .iter()
-            .map(|circle| circle.iter().filter_map(|rank| rank.rank).collect::<Vec<_>>())
-            .collect();
+        let ranks: Vec<_> =
+            explained.circles.iter().map(|circle| circle.iter().map(number).collect::<Vec<_>>()).collect();
         assert_eq!(ranks, [[0, 1, 2, 3, 4]]);
         let own = [process(0, &[(Some(0), "own", 1)])];
         assert_eq!(explain(&earlier(&own), &own).circles.len(), 1);
@@ -403,8 +464,8 @@ mod tests {
             prop_assert!(count == 0 || !explained.culprits.is_empty() || !explained.circles.is_empty());
             for circle in explained.circles {
                 for (at, next) in circle.iter().zip(circle.iter().cycle().skip(1)) {
-                    let waits = &waits[at.rank.unwrap() as usize];
-                    prop_assert!(waits.iter().any(|(peer, _)| Some(u64::from(*peer)) == next.rank));
+                    let waits = &waits[number(at) as usize];
+                    prop_assert!(waits.iter().any(|(peer, _)| u64::from(*peer) == number(next)));
                 }
             }
         }

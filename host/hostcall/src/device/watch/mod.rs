@@ -20,6 +20,9 @@
 mod client;
 mod collect;
 mod culprits;
+mod graph;
+mod groups;
+mod handlers;
 mod identity;
 #[cfg(test)]
 mod ranks_tests;
@@ -29,9 +32,11 @@ mod trace;
 
 pub use crate::device::metrics::{DeviceMetrics, Latency, MethodMetrics};
 pub use client::{WatchError, ask, ask_all, metrics, processes, state};
-pub use culprits::{Culprit, Explanation, Rank, Why, explain};
+pub use culprits::{Culprit, Explanation, Member, Rank, Why, explain};
+pub use graph::{Graph, Mark, Node, NodeKind, Waits, graph};
 pub use state::{
-    DeviceState, Identity, LaunchState, Metrics, OutputState, Polled, Process, ThreadState, Wait, Workgroup,
+    DeviceState, HandledCall, Identity, LaunchOf, LaunchState, Metrics, OutputState, Polled, Process,
+    ThreadState, Wait, WaitGroup, Workgroup,
 };
 pub use trace::{TraceAsked, TraceBegun, TraceEnded};
 

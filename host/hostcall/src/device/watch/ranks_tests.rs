@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "plays the waves' side of wait tables")]
 
 use super::collect::wait;
+use super::groups::{groups, told};
 use super::state::{DeviceState, Identity, Process};
 use super::{DeviceMetrics, Why, explain};
 use crate::device::core::Holders;
@@ -52,14 +53,16 @@ impl Job {
             let told = waits.begin(self.launch, hint as u32, head, &entry);
             waits.still(self.launch, told, 7);
         }
-        let told = table.waiting(&self.server, &Holders::default());
+        let all = table.waiting(&self.server, &Holders::default());
+        let waiting_calls = all.len() as u64;
+        let (groups, ungrouped) = groups(&all);
+        let (waiting, kinds_untold) = told(all);
         let device = DeviceState {
-            metrics: DeviceMetrics {
-                launches_running: 1,
-                waiting_calls: told.len() as u64,
-                ..DeviceMetrics::default()
-            },
-            waiting: told.into_iter().take(super::collect::MOST_WAITING).map(wait).collect(),
+            metrics: DeviceMetrics { launches_running: 1, waiting_calls, ..DeviceMetrics::default() },
+            waiting: waiting.into_iter().map(wait).collect(),
+            kinds_untold,
+            groups,
+            ungrouped,
             waits_untold: table.untold(),
             ..DeviceState::default()
         };
@@ -122,7 +125,7 @@ fn who_waits_for_all_others_tells_some() {
     for (rank, count) in [(&many, 999), (&more, 3999)] {
         let device = &rank.process.devices[0];
         assert_eq!(device.metrics.waiting_calls + device.waits_untold, count);
-        assert_eq!(device.waiting.len(), 256);
+        assert_eq!((device.waiting.len(), device.groups.len()), (256, 256));
         assert_eq!(rank.table.bytes(), few.table.bytes());
     }
     assert!(more.message_bytes.abs_diff(many.message_bytes) < 8);

@@ -49,6 +49,32 @@ pub struct ThreadState {
     pub waits_in: String,
     /// For how many seconds.
     pub waited_s: f64,
+    /// The call that its handler answers, if it runs one.
+    #[serde(default)]
+    pub handles: Option<HandledCall>,
+    /// Launches that have to end before it goes on: the oldest of them.
+    #[serde(default)]
+    pub waits_for: Vec<LaunchOf>,
+}
+
+/// A call of which a handler runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HandledCall {
+    /// The launch that calls.
+    pub of: LaunchOf,
+    /// The method.
+    pub service: String,
+}
+
+/// A launch of one of a process's devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LaunchOf {
+    /// The device's number ([`DeviceState::number`]).
+    pub device: u64,
+    /// Its number on the device.
+    pub launch: String,
 }
 
 /// What the devices of a process have counted.
@@ -78,6 +104,9 @@ impl Metrics {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DeviceState {
+    /// Its number: no two devices of a process have the same.
+    #[serde(default)]
+    pub number: u64,
     /// The name that it was opened with.
     pub name: String,
     /// Its kind: `software`, `nvidia`, `amd`.
@@ -88,8 +117,18 @@ pub struct DeviceState {
     pub closed: bool,
     /// The oldest launches that have not ended, with contexts.
     pub launches: Vec<LaunchState>,
-    /// What waves wait for: those that have waited longest.
+    /// What waves wait for: of each kind of wait (for what, of which rank, which event) the longest, then others that have waited
+    /// long. They are in the order of their times, and 256 at most.
     pub waiting: Vec<Wait>,
+    /// Kinds of waits for ranks of which `waiting` has none, since there are more kinds than it has room for.
+    #[serde(default)]
+    pub kinds_untold: u64,
+    /// All waits, those that are alike together: 256 groups at most.
+    #[serde(default)]
+    pub groups: Vec<WaitGroup>,
+    /// Waits that are in none of the groups, since there are more groups.
+    #[serde(default)]
+    pub ungrouped: u64,
     /// How many waits of waves found no entry in the device's wait table, ever: those are not told.
     #[serde(default)]
     pub waits_untold: u64,
@@ -160,6 +199,30 @@ pub struct Wait {
     pub polled: Option<Polled>,
     /// All of it in one sentence.
     pub text: String,
+}
+
+/// Waits that are alike.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct WaitGroup {
+    /// Their kernel, if it is known.
+    pub kernel: String,
+    /// Their launch; none where they are grouped by less, since there are many.
+    pub launch: Option<String>,
+    /// The method that they call, or what else they wait for.
+    pub service: String,
+    /// What they wait for, in one word, as in [`Wait::waits_for`].
+    pub waits_for: String,
+    /// The rank that they wait for; none where they are grouped by still less.
+    pub peer: Option<u32>,
+    /// The first and the last of the events that flags and barriers wait for.
+    pub sequences: Option<(u64, u64)>,
+    /// How many they are.
+    pub waits: u64,
+    /// Their lanes.
+    pub lanes: u64,
+    /// The longest that one of them has waited, in seconds.
+    pub longest_s: f64,
 }
 
 /// What a wave polls, as the device says.
