@@ -1973,6 +1973,7 @@ HOSTCALL_FUNCTION void hostcall_signal_word(uint64_t address, uint64_t word) {
 #define HOSTCALL_WAIT_SEQUENCE_WORD 5u
 #define HOSTCALL_WAIT_NAME_WORD 6u
 #define HOSTCALL_WAIT_TRIES 16u
+#define HOSTCALL_WAIT_TRY_STRIDE 65u
 #define HOSTCALL_WAIT_LAP_BITS 19u
 #define HOSTCALL_WAIT_AFTER_LOG2 10u
 #define HOSTCALL_WAIT_EVERY_LOG2 13u
@@ -2069,7 +2070,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_tell_wait_of_(uint64_t context, uint64_t tol
     }
     const uint32_t entries = hostcall_fixed_(waits + HOSTCALL_WAITS_ENTRIES_BYTE);
     for (uint32_t i = 0; i < HOSTCALL_WAIT_TRIES && i < entries; i++) {
-        const uint32_t entry = (hint + i) & (entries - 1);
+        const uint32_t entry = (hint + HOSTCALL_WAIT_TRY_STRIDE * (i * (i + 1) / 2)) & (entries - 1);
         const uint64_t holder = hostcall_wait_holder_(waits, entry), known = hostcall_load_(holder);
         const uint32_t lap = ((uint32_t)(known >> 32) + 1) & ((UINT32_C(1) << HOSTCALL_WAIT_LAP_BITS) - 1);
         if ((uint32_t)known != 0 || hostcall_cas_(holder, known, launch | (uint64_t)lap << 32) != known)

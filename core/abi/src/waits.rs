@@ -23,6 +23,16 @@ pub const MOST_ENTRIES: u32 = 4096;
 /// Entries that a wave looks at, from one on that depends on where it runs, before its wait is one that is not told.
 pub const TRIES: u32 = 16;
 
+/// Which entry a wave looks at in its `i`-th try, from the first on: waves at like places of the device begin at the same one, and those
+/// close by have the next ones.
+#[inline(always)]
+pub const fn tried(first: u32, i: u32) -> u32 {
+    first.wrapping_add(TRY_STRIDE * (i * (i + 1) / 2))
+}
+
+/// Entries between the first two tries: more than lanes of a wave, and odd, so that all entries of a small table are tried.
+pub const TRY_STRIDE: u32 = 65;
+
 /// Polls after which a wait is told, as a power of two. From then on the wave says after twice as many polls each time that it
 /// still waits.
 pub const TELL_AFTER_LOG2: u32 = 10;

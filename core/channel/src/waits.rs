@@ -27,7 +27,7 @@ use crate::primitive::{AtomicU64, Ordering, add_on_device, cas_on_device, fence,
 use crate::region::Words;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::waits::{
-    ENTRY_WORDS, Entry, HEADER_WORDS, Head, Holder, TRIES, UNTOLD_WORD, USED_WORD, at,
+    ENTRY_WORDS, Entry, HEADER_WORDS, Head, Holder, TRIES, UNTOLD_WORD, USED_WORD, at, tried,
 };
 #[cfg(not(loom))]
 use hostcall_abi::waits::{WAIT_PARAMS_BYTES, WaitParams, table_words};
@@ -117,7 +117,7 @@ impl<'m> Waits<'m> {
     pub fn begin(&self, launch: LaunchId, hint: u32, head: Head, entry: &Entry) -> ToldWait {
         let mask = self.holders.len() as u32 - 1;
         for i in 0..TRIES.min(mask + 1) {
-            let index = hint.wrapping_add(i) & mask;
+            let index = tried(hint, i) & mask;
             let Some(word) = self.holders.get(index as usize) else { continue };
             let known = word.load(Ordering::Relaxed);
             let holder = Holder::of_word(known);

@@ -154,6 +154,7 @@ fn constants_of_waits() -> String {
         ("WAIT_SEQUENCE_WORD", number(waits::at::SEQUENCE)),
         ("WAIT_NAME_WORD", number(waits::at::NAME)),
         ("WAIT_TRIES", number(waits::TRIES as usize)),
+        ("WAIT_TRY_STRIDE", number(waits::TRY_STRIDE as usize)),
         ("WAIT_LAP_BITS", number(waits::LAP_BITS as usize)),
         ("WAIT_AFTER_LOG2", number(waits::TELL_AFTER_LOG2 as usize)),
         ("WAIT_EVERY_LOG2", number(waits::TELL_EVERY_LOG2 as usize)),
