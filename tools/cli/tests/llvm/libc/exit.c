@@ -8,6 +8,6 @@ int main(void) {
   if (lane_of_grid() == 77)
     exit(7);
   while (lane_of_grid() < 1000000)
-    __nvvm_bar_warp_sync(__nvvm_activemask());
+    sync_wave();
   return 0;
 }
