@@ -3,6 +3,7 @@
 use crate::engine::caught::catch;
 use crate::engine::endpoint::{EndpointSettings, endpoint_settings};
 use crate::engine::report;
+use crate::rocm;
 use hostcall_trace::Source;
 use std::fmt;
 
@@ -15,7 +16,7 @@ pub enum End {
     Aborted,
 }
 
-/// A port that is served no more, because of what its client sent or a handler did.
+/// A port that is served no more, because of what its client sent or a handler did; or what a service of ROCm's met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The port.
@@ -51,12 +52,17 @@ pub enum FaultKind {
     HandlerFailed(i32),
     /// A handler panicked.
     Panicked,
+    /// Of a service of ROCm's. It was answered with zeros, and its port is served on.
+    Service(rocm::FaultKind),
     /// A thread of the server panicked, which is a bug in hostcall: no port is served any more.
     ServerFailed,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let FaultKind::Service(fault) = &self.kind {
+            return write!(f, "port {} of LLVM's protocol: {fault}", self.port);
+        }
         write!(f, "port {} of LLVM's protocol is served no more: ", self.port)?;
         match &self.kind {
             FaultKind::Opcode(opcode) => write!(f, "its client asked for {opcode:#x}, which is no opcode"),
@@ -77,6 +83,7 @@ impl fmt::Display for Fault {
             FaultKind::Arguments => f.write_str("its client's arguments do not lie in what it sent"),
             FaultKind::HandlerFailed(code) => write!(f, "its handler failed with {code}"),
             FaultKind::Panicked => f.write_str("a handler panicked"),
+            FaultKind::Service(_) => Ok(()),
             FaultKind::ServerFailed => f.write_str("the server has failed, which is a bug in hostcall"),
         }
     }
