@@ -58,7 +58,10 @@ pub struct OpcodeHandler(pub(super) Answer);
 
 #[derive(Clone)]
 pub(super) enum Answer {
-    Packet { answer: Arc<AnswerPacket>, is_inline: bool },
+    Packet {
+        answer: Arc<AnswerPacket>,
+        is_inline: bool,
+    },
     Call(Arc<AnswerCall>),
     /// ROCm's services.
     Rocm(Arc<RpcServices>),

@@ -6,6 +6,7 @@ use crate::engine::report;
 use crate::rocm;
 use hostcall_trace::Source;
 use std::fmt;
+use std::sync::Arc;
 
 /// How a program ended itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +101,8 @@ pub struct Options {
     pub(super) on_end: Box<dyn Fn(End) + Send + Sync>,
     /// A line on stderr when there is none.
     on_fault: Option<Box<OnFault>>,
+    /// Told of what ROCm's services met, in the place of `on_fault`.
+    on_rocm_fault: Option<Arc<dyn Fn(&rocm::Fault) + Send + Sync>>,
 }
 
 impl Default for Options {
@@ -110,6 +113,7 @@ impl Default for Options {
             system: false,
             on_end: Box::new(|_| ()),
             on_fault: None,
+            on_rocm_fault: None,
         }
     }
 }
@@ -165,11 +169,22 @@ impl Options {
         self.on_fault(both)
     }
 
-    /// Tells of a fault.
-    pub(super) fn tell(&self, fault: &Fault) {
-        match &self.on_fault {
-            Some(on_fault) => on_fault(fault),
-            None => report::line(fault),
+    /// Tells of each [`FaultKind::Service`] as a consumer with these options tells of its faults, with the ports' address in the
+    /// place of the buffer's. Default: as of other faults.
+    #[must_use]
+    pub fn rocm_faults(mut self, options: &rocm::Options) -> Self {
+        self.on_rocm_fault = Some(options.on_fault.clone());
+        self
+    }
+
+    /// Tells of a fault at ports that have this address.
+    pub(super) fn tell(&self, fault: &Fault, address: u64) {
+        match (&fault.kind, &self.on_rocm_fault, &self.on_fault) {
+            (FaultKind::Service(kind), Some(on_fault), _) => {
+                on_fault(&rocm::Fault { buffer: address, kind: kind.clone() });
+            }
+            (_, _, Some(on_fault)) => on_fault(fault),
+            _ => report::line(fault),
         }
     }
 }

@@ -54,7 +54,7 @@ impl Shared {
         self.faults.fetch_add(1, Ordering::Relaxed);
         let (shared, told) = (self.clone(), fault.clone());
         self.engine.log(Level::ERROR, move || tracing::error!(fault = %told, "a client of LLVM's protocol"));
-        self.engine.call_back(move || shared.options.tell(&fault));
+        self.engine.call_back(move || shared.options.tell(&fault, shared.memory.device_address()));
     }
 
     /// Notes how the program ended itself; the first end counts.
@@ -281,7 +281,7 @@ impl Stop {
             let fault = Fault { port: 0, kind: FaultKind::ServerFailed };
             shared.faults.fetch_add(1, Ordering::Relaxed);
             // The engine may be gone with the thread.
-            let _ = catch(|| shared.options.tell(&fault));
+            let _ = catch(|| shared.options.tell(&fault, shared.memory.device_address()));
         }
     }
 }

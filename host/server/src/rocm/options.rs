@@ -73,7 +73,7 @@ pub struct Options {
     /// Of the engine, except for what each thread does first and the trace.
     pub(super) engine: Settings,
     pub(super) is_told_of_launches: bool,
-    pub(super) on_fault: Arc<dyn Fn(&Fault) + Send + Sync>,
+    pub(crate) on_fault: Arc<dyn Fn(&Fault) + Send + Sync>,
 }
 
 impl Default for Options {
