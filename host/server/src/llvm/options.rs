@@ -92,6 +92,7 @@ impl fmt::Display for Fault {
 
 /// What is called for each fault.
 type OnFault = dyn Fn(&Fault) + Send + Sync;
+type OnRocmFault = dyn Fn(&rocm::Fault) + Send + Sync;
 
 /// Settings of an [`super::LlvmServer`].
 pub struct Options {
@@ -102,7 +103,7 @@ pub struct Options {
     /// A line on stderr when there is none.
     on_fault: Option<Box<OnFault>>,
     /// Told of what ROCm's services met, in the place of `on_fault`.
-    on_rocm_fault: Option<Arc<dyn Fn(&rocm::Fault) + Send + Sync>>,
+    on_rocm_fault: Option<Arc<OnRocmFault>>,
 }
 
 impl Default for Options {
