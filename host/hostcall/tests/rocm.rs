@@ -629,3 +629,45 @@ fn launches_are_answered_while_their_device_goes() {
     let gone = unsafe { lines.launch(&other.stream().unwrap(), one(), &arguments) };
     assert!(matches!(gone, Err(Error::Closed)), "{gone:?}");
 }
+
+/// ROCm's other way: the same services by LLVM's protocol, whose version the code tells.
+#[test]
+fn services_are_called_by_llvms_protocol_too() {
+    for version in [20, 26] {
+        let host = Host::open();
+        let object =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rpc-{version}-{}", std::process::id()));
+        let mut clang = Command::new("clang-22");
+        clang.args([
+            "--target=amdgcn-amd-amdhsa",
+            "-mcpu=gfx942",
+            "-O2",
+            "-std=gnu11",
+            "-ffreestanding",
+            "-nogpulib",
+        ]);
+        clang.args(["-nostdlib", &format!("-DRPC_VERSION={version}")]).arg(folder().join("rpc.c"));
+        run(clang.arg("-o").arg(&object));
+        let code = host.device.load_code_object(&object, Version::Phases).unwrap();
+        std::fs::remove_file(&object).unwrap();
+        let square = host.device.rocm_services().register_function(|[x, ..]| [x * x, 0]).unwrap();
+        let out = host.device.alloc_zeroed::<u64>(512).unwrap();
+        let arguments = [KernelArgument::buffer(&out), KernelArgument::value(square)];
+        host.launch(&code, "squares", Grid::new(4, 128), &arguments);
+        host.finish();
+        assert!(out.read().unwrap().iter().enumerate().all(|(lane, value)| *value == (lane * lane) as u64));
+        host.launch(&code, "allocates", one(), &[KernelArgument::buffer(&out)]);
+        host.launch(&code, "prints", one(), &[]);
+        assert_eq!(host.finish(), "n=7\n");
+        assert_eq!(out.read().unwrap()[0], 42);
+        // A function that nobody registered gives zeros, and is told of.
+        let unknown = [KernelArgument::buffer(&out), KernelArgument::value(square + 1)];
+        host.launch(&code, "squares", Grid::new(1, 64), &unknown);
+        host.finish();
+        assert_eq!(out.read().unwrap()[..64], [0; 64]);
+        while host.faults.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(*host.faults.lock().unwrap(), [FaultKind::NoSuchFunction(square + 1)]);
+    }
+}

@@ -6,6 +6,7 @@ use hostcall_server::llvm::{
     Argument, EmissaryValue, FaultKind, HandlerFailed, Layout, LlvmServer, OpcodeHandler, Options, Parameter,
     PortMemory, Taken, Version,
 };
+use hostcall_server::rocm::{self, Services};
 use hostcall_server::services::Builtins;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -481,4 +482,52 @@ fn several_servers_and_clients_go_on_at_once() {
         }
     });
     assert_eq!(calls.load(Ordering::Relaxed), 3 * 4 * 200);
+}
+
+/// Kernels of HIP call ROCm's services so, where their runtime does without hostcall buffers.
+#[test]
+fn rocm_services_are_called_by_opcodes() {
+    const ROCM: u32 = (b'r' as u32) << 24;
+    let (ends, (options, faults), printed) = (Ends::new(Version::Doorbell), options(), Printed::default());
+    let builtins = Builtins::builder().stdout(printed.clone()).build().unwrap();
+    let server = LlvmServer::start(ends.memory.clone(), &builtins, options).unwrap();
+    let host = Host { ends, server, faults, printed };
+    let (services, reports) = (Services::new(), channel());
+    let square = services.register_function(|[x, ..]| [x * x, 7]).unwrap();
+    services.register_sanitizer(move |report| reports.0.send(*report).unwrap()).unwrap();
+    services.register_printf(&builtins).unwrap();
+    host.server.handle_rocm(&services).unwrap();
+    assert_eq!(host.server.handle_rocm(&services), Err(Taken::Opcodes(ROCM..=ROCM + 3)));
+    let ask = |opcode: u32, words: [u64; 8]| {
+        host.ends.talk(ROCM + opcode, |port| {
+            port.send(&words);
+            let mut answer = [0; 8];
+            port.receive(&mut answer);
+            [answer[0], answer[1]]
+        })
+    };
+    assert_eq!(ask(0, [square, 5, 0, 0, 0, 0, 0, 0]), [25, 7]);
+
+    ask(2, [0x1000, 0x20, 1, 2, 3, 4, 1, 8]);
+    let store = reports.1.recv_timeout(LONG).unwrap();
+    assert_eq!((store.address, store.workgroup, store.is_load, store.bytes), (0x1000, [1, 2, 3], false, 8));
+    ask(2, [0x1000, 0x20, 1, 2, 3, 4, 1 << 32, 8]);
+    assert!(reports.1.recv_timeout(LONG).unwrap().is_load);
+
+    // A line in two pieces: its control word and format, then what it prints. A descriptor has the number of words.
+    let format = u64::from_le_bytes(*b"n=%lu\n\0\0");
+    let [descriptor, _] = ask(3, [1 | 2 << 5, 0, format, 0, 0, 0, 0, 0]);
+    let [printed, _] = ask(3, [descriptor & !(7 << 5) | 2 | 1 << 5, 42, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(printed, 5);
+    host.server.flush();
+    assert_eq!(*host.printed.0.lock().unwrap(), b"n=42\n");
+
+    // What nobody answers gets zeros, and its port is served on.
+    let nothing = rocm::FaultKind::NoSuchFunction(square + 1);
+    assert_eq!(ask(0, [square + 1, 5, 0, 0, 0, 0, 0, 0]), [0, 0]);
+    assert_eq!(host.faults.recv_timeout(LONG), Ok(FaultKind::Service(nothing)));
+    assert_eq!(ask(1, [0, 4096, 0, 0, 0, 0, 0, 0]), [0, 0]);
+    let memory = rocm::FaultKind::NoSuchService(rocm::number::DEVICE_MEMORY);
+    assert_eq!(host.faults.recv_timeout(LONG), Ok(FaultKind::Service(memory)));
+    assert_eq!(ask(0, [square, 6, 0, 0, 0, 0, 0, 0]), [36, 7]);
 }

@@ -37,10 +37,11 @@ pub(crate) fn assemble(ptx: &Path, cpu: &str, to: &Path) -> Result<String, Build
     Err(BuildError::Assemble { image: ptx.to_owned(), tool: assembler, output })
 }
 
-/// The assembler: the one that the user names, the one in PATH, or one of those in usual places.
-pub(crate) fn find(cpu: &str) -> Result<PathBuf, BuildError> {
+/// Returns NVIDIA's assembler, by which PTX becomes a cubin: the one that the user names by `PTXAS`, the one in PATH, or one of
+/// those in usual places.
+pub fn assembler() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os(PTXAS) {
-        return Ok(named.into());
+        return Some(named.into());
     }
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
@@ -55,8 +56,12 @@ pub(crate) fn find(cpu: &str) -> Result<PathBuf, BuildError> {
         .chain(["/usr/local/cuda/bin".into()])
         // Where hostcall's own script for a fresh machine puts it.
         .chain(cache.map(|cache| cache.join("hostcall")));
-    let found = folders.map(|folder| folder.join("ptxas")).find(|file| file.is_file());
-    found.ok_or_else(|| BuildError::NoToolchain {
+    folders.map(|folder| folder.join("ptxas")).find(|file| file.is_file())
+}
+
+/// Finds the assembler for a target that needs it.
+pub(crate) fn find(cpu: &str) -> Result<PathBuf, BuildError> {
+    assembler().ok_or_else(|| BuildError::NoToolchain {
         target: format!("{cpu}-cubin"),
         missing: HOW_TO_INSTALL.into(),
     })

@@ -45,6 +45,7 @@ mod stack;
 mod target;
 mod toolchain;
 
+pub use assembler::assembler;
 pub use bind::{BindError, bind_c, bind_python};
 pub use error::BuildError;
 pub use image::Image;

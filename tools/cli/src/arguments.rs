@@ -67,6 +67,13 @@ pub enum Command {
         /// Folder of the program's package
         program: PathBuf,
     },
+    /// Makes a program for a GPU of C, C++ or Fortran, with a `main`, by clang and LLVM's libc for GPUs; `hostcall run` runs it
+    #[command(after_help = crate::cc::HELP)]
+    Cc {
+        /// Sources, objects and options, as clang takes them: `main.c -o prog`
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, num_args = 1..)]
+        arguments: Vec<OsString>,
+    },
     /// Prints a C header of services, by which kernels in C, C++, CUDA and HIP call them with their types
     Bind {
         /// Rust with the services' traits, and the structs and enums that they name; or a description, a file `.toml`

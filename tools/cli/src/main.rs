@@ -8,6 +8,7 @@
 
 mod arguments;
 mod bench;
+mod cc;
 mod image;
 mod llvm;
 mod new;
@@ -59,6 +60,7 @@ fn main() {
                 let program = image::package_around(program);
                 build_image(&build.request(program, target.clone()), &target, report)
             }
+            Command::Cc { arguments } => cc::run(arguments),
             Command::Bind { file, python, service } => bind(&file, python, service.as_deref()),
             Command::New { app: false, name } => new::package(&name),
             Command::New { app: true, name } => new::app(&name),

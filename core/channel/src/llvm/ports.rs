@@ -238,6 +238,11 @@ mod memory {
             }
         }
 
+        /// Returns the address on the device.
+        pub fn device_address(&self) -> u64 {
+            self.device_address
+        }
+
         /// The client object that the device finds the memory by.
         #[cfg(not(loom))]
         pub fn client_object(&self) -> Vec<u8> {

@@ -14,6 +14,7 @@ use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{HiddenParameters, Kernel};
 use hostcall_server::{CancelReason, LaunchRecord};
 use smallvec::SmallVec;
+use std::any::Any;
 use std::sync::Arc;
 
 /// Arguments that are each launch's own, with where they begin.
@@ -48,6 +49,8 @@ pub struct ForeignKernel {
     pub hidden: HiddenParameters,
     /// Answers its calls, until the last launch has ended.
     pub serving: Option<Arc<Serving>>,
+    /// The same of calls by LLVM's protocol.
+    pub ports: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl ForeignKernel {
@@ -57,6 +60,7 @@ impl ForeignKernel {
         (parts.workgroups, parts.lanes) = (grid.workgroups, grid.workgroup_size);
         (parts.workgroup_bytes, parts.hidden) = (grid.workgroup_memory_bytes, self.hidden);
         parts.has_context = context_of(own).is_some();
+        parts.values.extend(self.ports.clone());
         parts.values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
     }
 

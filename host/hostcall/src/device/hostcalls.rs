@@ -50,7 +50,20 @@ impl Hostcalls {
         Self { services: Services::new(), options, serving: Mutex::default() }
     }
 
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     pub fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// Returns the handlers, among which are hostcall's where the program has none.
+    pub fn services_for(&self, builtins: &Builtins) -> &Services {
+        // The program's own handlers stay.
+        let _ = self.services.register_printf(builtins);
+        let _ = self.services.register_device_heap(builtins);
+        let _ = self.services.register_sanitizer_reports();
         &self.services
     }
 
@@ -77,10 +90,7 @@ impl Hostcalls {
         if let Some(serving) = &*serving {
             return Ok(serving.clone());
         }
-        // The program's own handlers stay.
-        let _ = self.services.register_printf(builtins);
-        let _ = self.services.register_device_heap(builtins);
-        let _ = self.services.register_sanitizer_reports();
+        self.services_for(builtins);
         let backend = core.backend.clone();
         let options = self.options.clone().like(server).told_of_launches();
         let mut options = options.on_thread(move || {

@@ -172,6 +172,16 @@ impl Drop for PortEnd {
 pub(super) async fn answer(port: &mut Port, handler: OpcodeHandler) -> Result<(), FaultKind> {
     match handler.0 {
         Answer::Call(answer) => converse(port, move |call| answer(call).map_err(failed)).await,
+        Answer::Rocm(services) => {
+            port.receive(BUFFER_WORDS).await;
+            let (opcode, mask, mut scratch) = (port.opcode(), port.mask(), port.take_scratch());
+            let work = move || (services.answer(opcode, mask, &mut scratch.words), scratch);
+            let (faults, scratch) = port.work(Threads::Users, work).await?;
+            port.put_scratch(scratch);
+            faults.into_iter().for_each(|fault| port.tell(FaultKind::Service(fault)));
+            port.send(BUFFER_WORDS).await;
+            Ok(())
+        }
         Answer::Packet { answer, .. } => {
             port.receive(BUFFER_WORDS).await;
             let (opcode, mask, mut scratch) = (port.opcode(), port.mask(), port.take_scratch());

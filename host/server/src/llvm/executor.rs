@@ -29,7 +29,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tracing::Level;
 
 /// Longest sleep: within this time a call is found, since nothing wakes the thread for it.
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
@@ -327,14 +326,7 @@ where
     #[cold]
     fn fault(&self, port: u32, kind: FaultKind) {
         self.thread.set_aside(port, true);
-        let shared = &self.thread.shared;
-        shared.faults.fetch_add(1, Ordering::Relaxed);
-        let fault = Fault { port, kind };
-        let (shared, told) = (shared.clone(), fault.clone());
-        shared
-            .engine
-            .log(Level::ERROR, move || tracing::error!(fault = %told, "a client of LLVM's protocol"));
-        shared.clone().engine.call_back(move || shared.options.tell(&fault));
+        self.thread.shared.fault(Fault { port, kind });
     }
 }
 

@@ -3,6 +3,7 @@
 use super::call::Call;
 use super::emissary::EmissaryHandler;
 use super::port::{MAX_LANES, lanes_of};
+use crate::rocm::RpcServices;
 use hostcall_channel::llvm::BUFFER_WORDS;
 use hostcall_locks::RwLock;
 use std::collections::BTreeMap;
@@ -57,8 +58,13 @@ pub struct OpcodeHandler(pub(super) Answer);
 
 #[derive(Clone)]
 pub(super) enum Answer {
-    Packet { answer: Arc<AnswerPacket>, is_inline: bool },
+    Packet {
+        answer: Arc<AnswerPacket>,
+        is_inline: bool,
+    },
     Call(Arc<AnswerCall>),
+    /// ROCm's services.
+    Rocm(Arc<RpcServices>),
 }
 
 impl OpcodeHandler {

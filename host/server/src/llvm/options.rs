@@ -3,8 +3,10 @@
 use crate::engine::caught::catch;
 use crate::engine::endpoint::{EndpointSettings, endpoint_settings};
 use crate::engine::report;
+use crate::rocm;
 use hostcall_trace::Source;
 use std::fmt;
+use std::sync::Arc;
 
 /// How a program ended itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +17,7 @@ pub enum End {
     Aborted,
 }
 
-/// A port that is served no more, because of what its client sent or a handler did.
+/// A port that is served no more, because of what its client sent or a handler did; or what a service of ROCm's met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The port.
@@ -51,12 +53,17 @@ pub enum FaultKind {
     HandlerFailed(i32),
     /// A handler panicked.
     Panicked,
+    /// Of a service of ROCm's. It was answered with zeros, and its port is served on.
+    Service(rocm::FaultKind),
     /// A thread of the server panicked, which is a bug in hostcall: no port is served any more.
     ServerFailed,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let FaultKind::Service(fault) = &self.kind {
+            return write!(f, "port {} of LLVM's protocol: {fault}", self.port);
+        }
         write!(f, "port {} of LLVM's protocol is served no more: ", self.port)?;
         match &self.kind {
             FaultKind::Opcode(opcode) => write!(f, "its client asked for {opcode:#x}, which is no opcode"),
@@ -77,6 +84,7 @@ impl fmt::Display for Fault {
             FaultKind::Arguments => f.write_str("its client's arguments do not lie in what it sent"),
             FaultKind::HandlerFailed(code) => write!(f, "its handler failed with {code}"),
             FaultKind::Panicked => f.write_str("a handler panicked"),
+            FaultKind::Service(_) => Ok(()),
             FaultKind::ServerFailed => f.write_str("the server has failed, which is a bug in hostcall"),
         }
     }
@@ -84,6 +92,7 @@ impl fmt::Display for Fault {
 
 /// What is called for each fault.
 type OnFault = dyn Fn(&Fault) + Send + Sync;
+type OnRocmFault = dyn Fn(&rocm::Fault) + Send + Sync;
 
 /// Settings of an [`super::LlvmServer`].
 pub struct Options {
@@ -93,6 +102,8 @@ pub struct Options {
     pub(super) on_end: Box<dyn Fn(End) + Send + Sync>,
     /// A line on stderr when there is none.
     on_fault: Option<Box<OnFault>>,
+    /// Told of what ROCm's services met, in the place of `on_fault`.
+    on_rocm_fault: Option<Arc<OnRocmFault>>,
 }
 
 impl Default for Options {
@@ -103,6 +114,7 @@ impl Default for Options {
             system: false,
             on_end: Box::new(|_| ()),
             on_fault: None,
+            on_rocm_fault: None,
         }
     }
 }
@@ -158,11 +170,22 @@ impl Options {
         self.on_fault(both)
     }
 
-    /// Tells of a fault.
-    pub(super) fn tell(&self, fault: &Fault) {
-        match &self.on_fault {
-            Some(on_fault) => on_fault(fault),
-            None => report::line(fault),
+    /// Tells of each [`FaultKind::Service`] as a consumer with these options tells of its faults, with the ports' address in the
+    /// place of the buffer's. Default: as of other faults.
+    #[must_use]
+    pub fn rocm_faults(mut self, options: &rocm::Options) -> Self {
+        self.on_rocm_fault = Some(options.on_fault.clone());
+        self
+    }
+
+    /// Tells of a fault at ports that have this address.
+    pub(super) fn tell(&self, fault: &Fault, address: u64) {
+        match (&fault.kind, &self.on_rocm_fault, &self.on_fault) {
+            (FaultKind::Service(kind), Some(on_fault), _) => {
+                on_fault(&rocm::Fault { buffer: address, kind: kind.clone() });
+            }
+            (_, _, Some(on_fault)) => on_fault(fault),
+            _ => report::line(fault),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::executor::Thread;
 use super::opcode::Conversation;
-use super::options::FaultKind;
+use super::options::{Fault, FaultKind};
 use super::server::Shared;
 use crate::engine::Threads;
 use crate::engine::budget::Charge;
@@ -123,6 +123,11 @@ impl Port {
     /// The wave's lanes that talk, one bit a lane.
     pub fn mask(&self) -> u64 {
         self.mask
+    }
+
+    /// Tells of what was wrong with a call that was answered.
+    pub fn tell(&self, kind: FaultKind) {
+        self.shared().fault(Fault { port: self.index, kind });
     }
 
     /// Takes the lanes' data, for somebody else to work on.

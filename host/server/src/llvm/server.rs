@@ -4,12 +4,13 @@ use super::emissary::{EmissaryCall, EmissaryHandler};
 use super::executor::{self, Bell};
 use super::files::Files;
 use super::functions::HostFunctions;
-use super::handlers::{HandlerFailed, Handlers, OpcodeHandler, Taken};
+use super::handlers::{Answer, HandlerFailed, Handlers, OpcodeHandler, Taken};
 use super::options::{End, Fault, FaultKind, Options};
 use super::standard::Standard;
 use crate::engine::budget::Budget;
 use crate::engine::caught::catch;
 use crate::engine::{Engine, Settings};
+use crate::rocm::{RpcServices, Services};
 use crate::services::{Builtins, Heap, ProgramMemory};
 use hostcall_channel::llvm::PortMemory;
 use hostcall_channel::llvm::server::LINE_PORTS;
@@ -19,6 +20,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
+use tracing::Level;
 
 /// What the server's threads and their workers share.
 pub(super) struct Shared {
@@ -45,6 +47,14 @@ impl Shared {
     pub fn flush(&self) {
         self.files.flush_all();
         self.standard.flush();
+    }
+
+    /// Counts a fault and tells of it.
+    pub fn fault(self: &Arc<Self>, fault: Fault) {
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        let (shared, told) = (self.clone(), fault.clone());
+        self.engine.log(Level::ERROR, move || tracing::error!(fault = %told, "a client of LLVM's protocol"));
+        self.engine.call_back(move || shared.options.tell(&fault, shared.memory.device_address()));
     }
 
     /// Notes how the program ended itself; the first end counts.
@@ -192,6 +202,18 @@ impl LlvmServer {
         self.shared.handlers.add_emissary(api, handler)
     }
 
+    /// Serves ROCm's services too, for kernels of HIP that call by LLVM's protocol in the place of hostcall buffers: the opcodes
+    /// from `'r' << 24` on get the handlers of `services`. Where there is none, or it panics, the lanes get zeros and there is a
+    /// [`FaultKind::Service`].
+    ///
+    /// # Errors
+    /// When one of these opcodes has a handler.
+    pub fn handle_rocm(&self, services: &Services) -> Result<(), Taken> {
+        let address = self.shared.memory.device_address();
+        let services = Arc::new(RpcServices::new(services, &self.shared.budget, address));
+        self.handle(RpcServices::OPCODES, OpcodeHandler(Answer::Rocm(services)))
+    }
+
     /// Ends the service: no port is answered any more, and what handlers receive and send fails. Handlers that run are not
     /// waited for. Threads that serve may look at the memory once more; they end when this is dropped.
     pub fn cancel(&self) {
@@ -259,7 +281,7 @@ impl Stop {
             let fault = Fault { port: 0, kind: FaultKind::ServerFailed };
             shared.faults.fetch_add(1, Ordering::Relaxed);
             // The engine may be gone with the thread.
-            let _ = catch(|| shared.options.tell(&fault));
+            let _ = catch(|| shared.options.tell(&fault, shared.memory.device_address()));
         }
     }
 }

@@ -61,6 +61,7 @@ mod job;
 mod messages;
 mod options;
 mod print;
+mod rpc;
 mod services;
 
 pub use builtin::SanitizerReport;
@@ -70,4 +71,5 @@ pub use hostcall_channel::rocm::{
     ALIGN, Layout, LayoutError, MAX_PACKETS, PacketMemory, SLOT_WORDS, Version,
 };
 pub use options::{Fault, FaultKind, Options};
+pub(crate) use rpc::RpcServices;
 pub use services::{Mode, Packet, ServiceTaken, Services, number};

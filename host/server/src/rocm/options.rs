@@ -39,22 +39,27 @@ pub enum FaultKind {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "hostcall buffer {:#x}: ", self.buffer)?;
-        match &self.kind {
-            FaultKind::Broken(broken) => write!(f, "{broken}; packets behind it get no answer"),
-            FaultKind::NoSuchService(service) => {
+        write!(f, "hostcall buffer {:#x}: {}", self.buffer, self.kind)
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken(broken) => write!(f, "{broken}; packets behind it get no answer"),
+            Self::NoSuchService(service) => {
                 write!(f, "a kernel called service {service}, for which no handler is registered")
             }
-            FaultKind::NoSuchFunction(number) => {
+            Self::NoSuchFunction(number) => {
                 write!(f, "a kernel called the function {number:#x}, where none is registered")
             }
-            FaultKind::Panicked(service) => write!(f, "the handler of service {service} panicked"),
-            FaultKind::MessagesLost(count) => write!(
+            Self::Panicked(service) => write!(f, "the handler of service {service} panicked"),
+            Self::MessagesLost(count) => write!(
                 f,
                 "{count} messages of lanes, such as printed lines, are lost: they were too long or too many at \
                  once (by default, more than 1 MiB each or 256 MiB together)"
             ),
-            FaultKind::ServerFailed => {
+            Self::ServerFailed => {
                 f.write_str("its consumer has failed, which is a bug in hostcall: it is served no more")
             }
         }
@@ -68,7 +73,7 @@ pub struct Options {
     /// Of the engine, except for what each thread does first and the trace.
     pub(super) engine: Settings,
     pub(super) is_told_of_launches: bool,
-    pub(super) on_fault: Arc<dyn Fn(&Fault) + Send + Sync>,
+    pub(crate) on_fault: Arc<dyn Fn(&Fault) + Send + Sync>,
 }
 
 impl Default for Options {

@@ -1,7 +1,7 @@
 //! The handlers of services, and what they get.
 
 use super::buffer::{Buffer, Lanes, Taken, lanes_of};
-use super::messages::Message;
+use super::messages::{Message, Messages};
 use super::options::FaultKind;
 use crate::engine::Threads;
 use crate::engine::caught::{Contained, catch};
@@ -123,12 +123,22 @@ impl Services {
     }
 }
 
+/// What a packet came in.
+#[derive(Clone, Copy)]
+pub(super) struct From<'a> {
+    /// The messages that waves have begun.
+    pub messages: &'a Mutex<Messages>,
+    /// The address on the device.
+    pub address: u64,
+}
+
 /// A packet, as its handler has it: copies of what the lanes of a wave sent. When the handler returns they are the answer.
 pub struct Packet<'a> {
     service: u32,
     mask: u64,
     lanes: &'a mut Lanes,
-    buffer: &'a Buffer,
+    /// Where it came from: what the waves there have begun, and the address on the device.
+    from: From<'a>,
     may_wait: bool,
     /// As in [`Taken`].
     left: u64,
@@ -148,9 +158,9 @@ impl Packet<'_> {
         self.mask
     }
 
-    /// The buffer's address on its device.
+    /// The address on its device of the buffer, or of the ports where kernels call by LLVM's protocol.
     pub fn buffer(&self) -> u64 {
-        self.buffer.address
+        self.from.address
     }
 
     /// The lanes that call, with their words. Kernels of ROCm's device libraries read the first two of the answer.
@@ -192,7 +202,7 @@ impl Packet<'_> {
             }
             let words = &mut self.lanes[lane as usize];
             let (message, lost) = {
-                let mut messages = self.buffer.messages.lock();
+                let mut messages = self.from.messages.lock();
                 (messages.piece(words), messages.take_lost())
             };
             self.lost += lost;
@@ -211,16 +221,29 @@ impl Packet<'_> {
 /// Runs the handler of a packet, whose words are the answer then, unless lanes are left. Returns what was wrong.
 pub(super) fn handle(entry: &Entry, buffer: &Buffer, taken: &mut Taken, may_wait: bool) -> Vec<FaultKind> {
     let (service, mask) = (taken.header.service, taken.header.mask);
-    let (lanes, left) = (&mut taken.lanes, std::mem::take(&mut taken.left));
-    let (missing, has_panicked, lost) = (None, false, 0);
-    let mut packet = Packet { service, mask, lanes, buffer, may_wait, left, missing, has_panicked, lost };
+    let from = From { messages: &buffer.messages, address: buffer.address };
+    handle_lanes(entry, service, mask, &mut taken.lanes, &mut taken.left, from, may_wait)
+}
+
+/// The same, for lanes that called by whatever way.
+pub(super) fn handle_lanes(
+    entry: &Entry,
+    service: u32,
+    mask: u64,
+    lanes: &mut Lanes,
+    to_do: &mut u64,
+    from: From<'_>,
+    may_wait: bool,
+) -> Vec<FaultKind> {
+    let (left, missing, has_panicked, lost) = (std::mem::take(to_do), None, false, 0);
+    let mut packet = Packet { service, mask, lanes, from, may_wait, left, missing, has_panicked, lost };
     let is_handled = catch(|| (entry.run)(&mut packet)).is_ok();
     let Packet { left, missing, has_panicked, lost, .. } = packet;
     let mut faults = Vec::new();
     if is_handled {
-        taken.left = left;
+        *to_do = left;
     } else {
-        lanes_of(mask).for_each(|lane| taken.lanes[lane as usize] = [0; SLOT_WORDS]);
+        lanes_of(mask).for_each(|lane| lanes[lane as usize] = [0; SLOT_WORDS]);
     }
     if !is_handled || has_panicked {
         faults.push(FaultKind::Panicked(service));

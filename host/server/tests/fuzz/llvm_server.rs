@@ -5,6 +5,7 @@
 use hostcall_server::llvm::{
     FaultKind, Layout, LlvmServer, OpcodeHandler, Options, Parameter, Poller, PortMemory, Version,
 };
+use hostcall_server::rocm::Services;
 use hostcall_server::services::{Builtins, ProcessMemory};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -153,6 +154,12 @@ impl Run {
         };
         handlers(&server, ours(version)).expect("the opcodes are free");
         input.function = server.register(|bytes| bytes.len() as u64);
+        let services = Services::new();
+        services.register_printf(&builtins).expect("the number is free");
+        services.register_device_heap(&builtins).expect("the number is free");
+        services.register_sanitizer(|_| ()).expect("the number is free");
+        services.register_function(|[x, ..]| [*x, 0]).expect("the number is free");
+        server.handle_rocm(&services).expect("the opcodes are free");
         Self { memory, layout, server, poller, panicked, calls: 0 }
     }
 
@@ -229,6 +236,7 @@ impl Run {
                     let opcode = match input.byte() {
                         test @ 0xf0.. => base | 0x8000 | u64::from(test & 3),
                         own @ 0xd8.. => u64::from(ours(version)) + u64::from(own & 15),
+                        rocm @ 0xcc..0xd0 => 0x7200_0000 + u64::from(rocm & 3),
                         emissary @ 0xd0.. => 0x6500_0001 + u64::from(emissary & 1),
                         number => base | u64::from(number % 31),
                     };

@@ -95,7 +95,7 @@ impl ProgramKernel {
 }
 
 /// Pinned memory for ports.
-pub(super) fn port_memory(core: &Core, layout: Layout) -> Result<PortMemory, Error> {
+pub(in crate::device) fn port_memory(core: &Core, layout: Layout) -> Result<PortMemory, Error> {
     let pinned = core.backend.pin(layout.bytes())?;
     let (address, start) = (pinned.address().get(), pinned.host_address());
     // SAFETY: the memory is of this size, zeroed, and its addresses are multiples of 256; nobody else has it.

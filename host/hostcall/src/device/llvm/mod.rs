@@ -13,6 +13,7 @@ mod vectors;
 mod tests;
 
 pub use client::LlvmClient;
+pub(super) use code::port_memory;
 use code::{Code, ProgramKernel};
 
 use super::error::{Error, ImageError, LaunchFailure, ProgramError};

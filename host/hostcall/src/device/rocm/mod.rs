@@ -29,10 +29,15 @@
 //! | memory that kernels allocate | the handlers (`Services`); the device's heap has it, and its limit holds | a kernel frees it, or the handlers are gone |
 //! | the consumer's attention | a value that each launch keeps (`CallsExpected`) | the launch is settled |
 //!
+//! Kernels that call by LLVM's protocol, as ROCm's newer runtimes have it, are served by ports of their code object's own
+//! (`rpc.rs`), with the same handlers and libc's opcodes. Their server is kept as the consumer is, by the code object as well.
+//! One that the host has told of ports of its own, before the kernel is looked up, is left to it.
+//!
 //! One buffer serves all streams: no more waves can call than the device holds.
 #![allow(unsafe_code, reason = "kernels run with arguments that nobody can check")]
 
 mod argument;
+mod rpc;
 
 pub use argument::KernelArgument;
 
@@ -46,8 +51,11 @@ use super::inner::{Device, Inner};
 use super::prepare::{check_code, kernel_called};
 use super::stream::{Launch, Parts, Stream};
 use crate::image::{self, Calls, NotAnImage, Target};
+use hostcall_locks::Mutex;
 use hostcall_seam::{HiddenParameters, ImageSource, KernelLimits, KernelParameters, Module};
+use hostcall_server::llvm::Version as LlvmVersion;
 use hostcall_server::rocm::{Services, Statistics, Version};
+use rpc::Ports;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -73,6 +81,15 @@ pub struct CodeObject {
     device: Weak<Inner>,
     module: Arc<dyn Module>,
     version: Version,
+    ports: Arc<CallsByPorts>,
+}
+
+/// Calls that a code object's kernels make by LLVM's protocol.
+struct CallsByPorts {
+    /// `None` when they make none.
+    version: Option<LlvmVersion>,
+    /// What answers them, from the first kernel on that is looked up.
+    served: Mutex<Option<Arc<Ports>>>,
 }
 
 impl fmt::Debug for CodeObject {
@@ -103,7 +120,8 @@ impl fmt::Debug for CodeObjectKernel {
 
 impl Device {
     /// Loads a code object from a file. Its kernels call the host by the `version` of ROCm's protocol that they were compiled
-    /// with, which the file does not tell: [`Version::Stacks`] with device libraries until 2026. On an NVIDIA GPU it is a cubin
+    /// with, which the file does not tell: [`Version::Stacks`] with device libraries until 2026. Calls by LLVM's protocol are
+    /// told by the file, and served in either case. On an NVIDIA GPU it is a cubin
     /// or PTX, whose kernels call nobody by that, with either version.
     ///
     /// What it takes and gives is in the module [`hostcall::rocm`](crate::rocm): [`Version`], [`CodeObject`] with an example, and
@@ -136,7 +154,7 @@ impl Device {
             return Err(CodeObjectError::OtherTarget { name, built_for, device, target }.into());
         }
         let refused = |what, load| CodeObjectError::NotForeign { name: name.into(), what, load };
-        match info.calls {
+        match &info.calls {
             Calls::Hostcall(_) => {
                 return Err(refused("an image of hostcall's kernels", "Device::load").into());
             }
@@ -144,12 +162,16 @@ impl Device {
                 let what = "a program that was linked with LLVM's GPU libc";
                 return Err(refused(what, "Device::load_llvm").into());
             }
-            // Kernels that the caller launches may call by LLVM's protocol too, with a server of its own.
             Calls::LlvmKernels(_) | Calls::Unknown => {}
         }
+        let llvm = match &info.calls {
+            Calls::LlvmKernels(program) => program.version.filter(|version| !version.symbol_is_pointer()),
+            _ => None,
+        };
         let module = self.inner.core.load(source);
         let module = module.map_err(|error| ImageError::Load { name: name.into(), error })?;
-        Ok(CodeObject { device: Arc::downgrade(&self.inner), module, version })
+        let ports = Arc::new(CallsByPorts { version: llvm, served: Mutex::default() });
+        Ok(CodeObject { device: Arc::downgrade(&self.inner), module, version, ports })
     }
 
     /// Returns the handlers of calls by ROCm's protocol, to which others can be added at any time. When the first kernel that
@@ -207,9 +229,20 @@ impl CodeObject {
             }
             serving = Some(answers);
         }
+        let ports = self.ports(&device)?.map(|ports| ports as _);
         let (device, kernel) =
-            (self.device.clone(), ForeignKernel { name: name.into(), code, hidden, serving });
+            (self.device.clone(), ForeignKernel { name: name.into(), code, hidden, serving, ports });
         Ok(CodeObjectKernel { device, kernel, parameters, knows_parameters })
+    }
+
+    /// Returns what answers the kernels' calls by LLVM's protocol, unless they make none or another host serves them.
+    fn ports(&self, device: &Inner) -> Result<Option<Arc<Ports>>, Error> {
+        let Some(version) = self.ports.version else { return Ok(None) };
+        let mut served = self.ports.served.lock();
+        if served.is_none() {
+            *served = rpc::serve(device, &*self.module, version)?.map(Arc::new);
+        }
+        Ok(served.clone())
     }
 
     /// Returns the bytes that a variable has now; `None` when there is no such variable.

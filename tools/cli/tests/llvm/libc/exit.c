@@ -3,11 +3,20 @@
 #include <gpuids.h>
 #include <stdlib.h>
 
-// One lane ends the program while the others run.
+// Whether this lane ends the program. Of a wave of AMD's all lanes do: one that loops would keep the others from their branch.
+static int ends(void) {
+#ifdef __NVPTX__
+  return lane_of_grid() == 77;
+#else
+  return block_in(0) == 1;
+#endif
+}
+
+// The program ends while other lanes run.
 int main(void) {
-  if (lane_of_grid() == 77)
+  if (ends())
     exit(7);
   while (lane_of_grid() < 1000000)
-    __nvvm_bar_warp_sync(__nvvm_activemask());
+    sync_wave();
   return 0;
 }

@@ -1,4 +1,5 @@
 // Where a lane is in its grid.
+#ifdef __NVPTX__
 static inline unsigned thread_in(int dimension) {
   return dimension == 0   ? __nvvm_read_ptx_sreg_tid_x()
          : dimension == 1 ? __nvvm_read_ptx_sreg_tid_y()
@@ -22,6 +23,37 @@ static inline unsigned blocks_in(int dimension) {
          : dimension == 1 ? __nvvm_read_ptx_sreg_nctaid_y()
                           : __nvvm_read_ptx_sreg_nctaid_z();
 }
+
+// Waits for the lanes of the wave that run here.
+static inline void sync_wave(void) { __nvvm_bar_warp_sync(__nvvm_activemask()); }
+#else
+static inline unsigned thread_in(int dimension) {
+  return dimension == 0   ? __builtin_amdgcn_workitem_id_x()
+         : dimension == 1 ? __builtin_amdgcn_workitem_id_y()
+                          : __builtin_amdgcn_workitem_id_z();
+}
+
+static inline unsigned threads_in(int dimension) {
+  return dimension == 0   ? __builtin_amdgcn_workgroup_size_x()
+         : dimension == 1 ? __builtin_amdgcn_workgroup_size_y()
+                          : __builtin_amdgcn_workgroup_size_z();
+}
+
+static inline unsigned block_in(int dimension) {
+  return dimension == 0   ? __builtin_amdgcn_workgroup_id_x()
+         : dimension == 1 ? __builtin_amdgcn_workgroup_id_y()
+                          : __builtin_amdgcn_workgroup_id_z();
+}
+
+static inline unsigned blocks_in(int dimension) {
+  unsigned lanes = dimension == 0   ? __builtin_amdgcn_grid_size_x()
+                   : dimension == 1 ? __builtin_amdgcn_grid_size_y()
+                                    : __builtin_amdgcn_grid_size_z();
+  return lanes / threads_in(dimension);
+}
+
+static inline void sync_wave(void) { __builtin_amdgcn_wave_barrier(); }
+#endif
 
 static inline unsigned lane_of_grid(void) {
   unsigned block = (block_in(2) * blocks_in(1) + block_in(1)) * blocks_in(0) + block_in(0);

@@ -13,6 +13,13 @@ using namespace LIBC_NAMESPACE;
 static unsigned long long begins[1 << 18], ends[1 << 18];
 static unsigned ended, wrong;
 
+// How long the clock's unit is.
+#ifdef __NVPTX__
+static const double TICK = 1e-9;
+#else
+static const double TICK = 1e-8;
+#endif
+
 extern "C" int main(int argc, char **argv) {
   unsigned calls = argc > 1 ? atoi(argv[1]) : 1000;
   unsigned lanes = threads_in(0) * blocks_in(0);
@@ -28,7 +35,7 @@ extern "C" int main(int argc, char **argv) {
     port.close();
   }
   ends[lane] = gpu::fixed_frequency_clock();
-  __nvvm_membar_gl();
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
   if (__atomic_fetch_add(&ended, 1, __ATOMIC_RELAXED) == lanes - 1) {
     unsigned long long first = ~0ull, last = 0;
     for (unsigned i = 0; i < lanes; i++) {
@@ -36,10 +43,11 @@ extern "C" int main(int argc, char **argv) {
       first = begin < first ? begin : first;
       last = end > last ? end : last;
     }
-    double seconds = (double)(last - first) * 1e-9;
-    unsigned waves = (threads_in(0) + 31) / 32 * blocks_in(0);
+    double seconds = (double)(last - first) * TICK;
+    unsigned wave = gpu::get_lane_size();
+    unsigned waves = (threads_in(0) + wave - 1) / wave * blocks_in(0);
     printf("%u waves of %u lanes: %.2f us a call, %.3f M wave calls/s\n", waves,
-           threads_in(0) < 32 ? threads_in(0) : 32, seconds / calls * 1e6, waves * (double)calls / seconds / 1e6);
+           threads_in(0) < wave ? threads_in(0) : wave, seconds / calls * 1e6, waves * (double)calls / seconds / 1e6);
   }
   return wrong;
 }
