@@ -275,7 +275,8 @@ pub(crate) fn head<A: Wire, R: Wire>(method: &Method, options: CallOptions) -> H
 /// Ends the lane if its launch is known to be cancelled; refuses while the lane unwinds from a panic.
 #[inline(always)]
 pub(crate) fn enter(here: Here) -> Result<(), CallError> {
-    if here.unwinding() {
+    // With `std` nothing unwinds: a lane that panics runs the panic hook, which prints.
+    if here.unwinding() && !cfg!(feature = "rust-std") {
         return Err(CallError::Cancelled);
     }
     if here.cancelled() {

@@ -64,6 +64,24 @@ pub fn var_bytes(name: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<&[u
     whole(len, filled, buffer)
 }
 
+/// The path that relative paths begin at, in `buffer`, if the host opened a directory to kernels.
+///
+/// # Errors
+/// As for [`arg_bytes`].
+pub fn current_dir(buffer: &mut [u8]) -> Result<Option<&[u8]>, CallError> {
+    let (len, filled) = Environment::current_dir(buffer)?;
+    whole(len, filled, buffer)
+}
+
+/// Fills `buffer` with random bytes of the host's system, fit for keys.
+///
+/// # Errors
+/// What the host reports.
+pub fn random(buffer: &mut [u8]) -> Result<(), Error> {
+    let ((), filled) = Environment::random(buffer)?;
+    if filled == buffer.len() { Ok(()) } else { Err(Error::UnexpectedEnd) }
+}
+
 /// The value, if it is there and `buffer` has all of it.
 fn whole(len: Option<u64>, filled: usize, buffer: &[u8]) -> Result<Option<&[u8]>, CallError> {
     match len {

@@ -35,7 +35,11 @@ pub unsafe fn dealloc(memory: *mut u8) -> Result<(), CallError> {
     unsafe { Heap::free(memory.addr() as u64) }
 }
 
-#[cfg(all(feature = "alloc", any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[cfg(all(
+    feature = "alloc",
+    not(feature = "rust-std"),
+    any(target_arch = "nvptx64", target_arch = "amdgpu")
+))]
 mod global {
     use super::*;
     use core::alloc::GlobalAlloc;

@@ -104,6 +104,8 @@ pub mod process;
 mod pull;
 pub mod raw;
 pub mod rounding;
+#[cfg(feature = "rust-std")]
+mod rust_std;
 pub mod services;
 pub mod system;
 mod target;

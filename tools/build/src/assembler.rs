@@ -37,14 +37,19 @@ pub(crate) fn assemble(ptx: &Path, cpu: &str, to: &Path) -> Result<String, Build
     Err(BuildError::Assemble { image: ptx.to_owned(), tool: assembler, output })
 }
 
+/// The folder of what the user's programs keep.
+pub(crate) fn cache() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home)
+}
+
 /// Returns NVIDIA's assembler, by which PTX becomes a cubin: the one that the user names by `PTXAS`, the one in PATH, or one of
 /// those in usual places.
 pub fn assembler() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os(PTXAS) {
         return Some(named.into());
     }
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
+    let cache = cache();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path)
         .chain(

@@ -1,9 +1,10 @@
 use crate::flags;
 use crate::package::Package;
+use crate::rust_std::{self, Library};
 use crate::toolchain::Toolchain;
 use crate::{BuildError, Progress, Request, Target};
-use cargo_metadata::Message;
 use cargo_metadata::diagnostic::DiagnosticLevel;
+use cargo_metadata::{Artifact, Message};
 use std::io::{BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -16,21 +17,83 @@ pub(crate) fn compile(
     toolchain: &Toolchain,
     folder: &Path,
 ) -> Result<PathBuf, BuildError> {
+    let mut cargo = command(request, toolchain, &package.manifest, folder);
+    cargo.args(["--lib", "--crate-type=cdylib"]);
+    for features in &request.features {
+        cargo.arg("--features").arg(features);
+    }
+    match &request.target {
+        // A lane's panic is caught and reported, so it must unwind whatever the package's profile says.
+        Target::Cpu => _ = cargo.env(profile_variable(&request.profile, "PANIC"), "unwind"),
+        Target::Nvptx { cpu } | Target::Cubin { cpu } => {
+            for_gpu(&mut cargo, request, package, toolchain, &flags::nvidia(cpu, toolchain));
+            cargo.arg("--").args(flags::NVIDIA_PROGRAM);
+        }
+        Target::Amdgpu { cpu } => {
+            for_gpu(&mut cargo, request, package, toolchain, &flags::amd(cpu, toolchain));
+        }
+    }
+    let artifact = run(cargo, request, &package.name, |built| is_of(package, built))?;
+    match &request.target {
+        // With an assembly listing asked for, and no linker run, cargo names no file: the listing is the image.
+        Target::Nvptx { .. } | Target::Cubin { .. } => Ok(listing(request, package, folder)),
+        _ => artifact.ok_or_else(|| no_file(request, &package.name)),
+    }
+}
+
+/// Compiles the package's program, in `folder`, for a device that has `std`, and returns the file that came out.
+pub(crate) fn compile_program(
+    request: &Request,
+    package: &Package,
+    toolchain: &Toolchain,
+    folder: &Path,
+) -> Result<PathBuf, BuildError> {
+    let library = Library::make(request, toolchain, folder)?;
+    let prepared = |manifest: &Path| {
+        let mut cargo = command(request, toolchain, manifest, folder);
+        library.tell(&mut cargo);
+        for_device(&mut cargo, request, toolchain, &rust_std::flags(&request.target, toolchain));
+        // Both builds must make the same library.
+        cargo.envs(
+            rust_std::PROFILE
+                .iter()
+                .map(|(setting, value)| (profile_variable(&request.profile, setting), value)),
+        );
+        cargo
+    };
+    let mut cargo = prepared(&library.kernel);
+    cargo.arg("--").args(rust_std::KERNEL_FLAGS);
+    let kernel = run(cargo, request, &package.name, |built| built.target.name == rust_std::DEVICE)?;
+    let kernel = kernel.ok_or_else(|| no_file(request, &package.name))?;
+
+    let listing = listing(request, package, folder);
+    let mut cargo = prepared(&package.manifest);
+    cargo.arg("--bin").arg(package.program.as_deref().unwrap_or(&package.name));
+    for features in &request.features {
+        cargo.arg("--features").arg(features);
+    }
+    cargo.arg("--").args(rust_std::program_flags(&request.target, &kernel, &listing)?);
+    let artifact = run(cargo, request, &package.name, |built| is_of(package, built))?;
+    match &request.target {
+        Target::Nvptx { .. } | Target::Cubin { .. } => Ok(listing),
+        _ => artifact.ok_or_else(|| no_file(request, &package.name)),
+    }
+}
+
+/// Cargo, asked to compile a package.
+fn command(request: &Request, toolchain: &Toolchain, manifest: &Path, folder: &Path) -> Command {
     let mut cargo = Command::new(&toolchain.cargo);
     let colours = request.progress == Progress::Inherit && std::io::stderr().is_terminal();
     cargo
-        .args(["rustc", "--lib", "--crate-type=cdylib", "--profile"])
+        .args(["rustc", "--profile"])
         .arg(&request.profile)
         .arg(if colours { "--message-format=json-diagnostic-rendered-ansi" } else { "--message-format=json" })
         .arg("--manifest-path")
-        .arg(&package.manifest)
+        .arg(manifest)
         .arg("--target-dir")
         .arg(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    for features in &request.features {
-        cargo.arg("--features").arg(features);
-    }
     // What cargo and its wrappers leave for a build script is not meant for another build.
     if request.in_build_script {
         for variable in
@@ -43,47 +106,45 @@ pub(crate) fn compile(
         Progress::Inherit => cargo.stderr(Stdio::inherit()),
         Progress::Quiet => cargo.arg("--quiet").stderr(Stdio::piped()),
     };
-    match &request.target {
-        // A lane's panic is caught and reported, so it must unwind whatever the package's profile says.
-        Target::Cpu => _ = cargo.env(profile_variable(&request.profile, "PANIC"), "unwind"),
-        Target::Nvptx { cpu } | Target::Cubin { cpu } => {
-            for_gpu(&mut cargo, request, package, toolchain, &flags::nvidia(cpu, toolchain));
-            cargo.arg("--").args(flags::NVIDIA_PROGRAM);
-        }
-        Target::Amdgpu { cpu } => {
-            for_gpu(&mut cargo, request, package, toolchain, &flags::amd(cpu, toolchain));
-        }
-    }
+    cargo
+}
 
-    let tool = |error| BuildError::Tool { tool: toolchain.cargo.clone(), error };
-    let output = follow(cargo.spawn().map_err(tool)?, request.progress, &package.manifest).map_err(tool)?;
-    let failed = || {
-        let (name, target, output_text) =
-            (package.name.clone(), request.target.to_string(), output.text.clone());
-        match output.has_errors {
-            true => BuildError::Compile { name, target, output: output_text },
-            false => BuildError::Cargo { name, target, output: output_text },
-        }
-    };
-    if let Some(signal) = output.status.signal() {
-        return Err(BuildError::Ended {
-            name: package.name.clone(),
-            target: request.target.to_string(),
-            signal,
-        });
+/// Whether something was built of the package.
+fn is_of(package: &Package, built: &Artifact) -> bool {
+    built.manifest_path.as_std_path() == package.manifest
+}
+
+/// Runs cargo for the package `name`, and returns the file of what `is_wanted` among all that was built, if cargo names one.
+fn run(
+    mut cargo: Command,
+    request: &Request,
+    name: &str,
+    is_wanted: impl Fn(&Artifact) -> bool,
+) -> Result<Option<PathBuf>, BuildError> {
+    let program = PathBuf::from(cargo.get_program());
+    let tool = |error| BuildError::Tool { tool: program.clone(), error };
+    let built = follow(cargo.spawn().map_err(tool)?, request.progress, is_wanted).map_err(tool)?;
+    let (name, target) = (name.to_owned(), request.target.to_string());
+    if let Some(signal) = built.status.signal() {
+        return Err(BuildError::Ended { name, target, signal });
     }
-    if !output.status.success() {
-        return Err(failed());
+    match (built.status.success(), built.has_errors) {
+        (true, _) => Ok(built.artifact),
+        (false, true) => Err(BuildError::Compile { name, target, output: built.text }),
+        (false, false) => Err(BuildError::Cargo { name, target, output: built.text }),
     }
-    match &request.target {
-        // With an assembly listing asked for, and no linker run, cargo names no file: the listing is the image.
-        Target::Nvptx { .. } | Target::Cubin { .. } => Ok(listing(request, package, folder)),
-        _ => output.artifact.clone().ok_or_else(failed),
-    }
+}
+
+/// Why there is no image where cargo says that all went well.
+fn no_file(request: &Request, name: &str) -> BuildError {
+    BuildError::Cargo { name: name.into(), target: request.target.to_string(), output: String::new() }
 }
 
 /// Where the assembly listing of an NVIDIA target lies.
 pub(crate) fn listing(request: &Request, package: &Package, folder: &Path) -> PathBuf {
+    if package.program.is_some() {
+        return rust_std::output(&request.target, folder).join(&package.library).with_extension("s");
+    }
     let triple = request.target.triple().unwrap_or_default();
     let built = folder.join(triple).join(profile_folder(&request.profile)).join("deps");
     built.join(&package.library).with_extension("s")
@@ -96,12 +157,16 @@ struct Built {
     has_errors: bool,
     /// What the compiler said; empty if it was shown already.
     text: String,
-    /// The file that the package's library was built into.
+    /// The file that was wanted.
     artifact: Option<PathBuf>,
 }
 
 /// Reads cargo's messages until it ends, and shows the compiler's among them when they are to be shown.
-fn follow(mut cargo: Child, progress: Progress, manifest: &Path) -> std::io::Result<Built> {
+fn follow(
+    mut cargo: Child,
+    progress: Progress,
+    is_wanted: impl Fn(&Artifact) -> bool,
+) -> std::io::Result<Built> {
     // Cargo writes little there when it is quiet, but a pipe that is full would stop it.
     let errors = cargo.stderr.take().map(|mut stderr| {
         std::thread::Builder::new().name("hostcall-cargo".into()).spawn(move || {
@@ -127,7 +192,7 @@ fn follow(mut cargo: Child, progress: Progress, manifest: &Path) -> std::io::Res
                     Progress::Quiet => text += &rendered,
                 }
             }
-            Ok(Message::CompilerArtifact(built)) if built.manifest_path.as_std_path() == manifest => {
+            Ok(Message::CompilerArtifact(built)) if is_wanted(&built) => {
                 artifact = built.filenames.into_iter().next().map(PathBuf::from);
             }
             _ => {}
@@ -159,18 +224,10 @@ fn profile_folder(profile: &str) -> &str {
     }
 }
 
-fn for_gpu(
-    cargo: &mut Command,
-    request: &Request,
-    package: &Package,
-    toolchain: &Toolchain,
-    flags: &[String],
-) {
+/// Has all crates of a build compiled with these flags, as a device needs them.
+fn for_device(cargo: &mut Command, request: &Request, toolchain: &Toolchain, flags: &[String]) {
     let profile = |setting| profile_variable(&request.profile, setting);
     cargo
-        .arg("--target")
-        .args(request.target.triple())
-        .arg("-Zbuild-std=core,alloc")
         .env("RUSTC_BOOTSTRAP", "1")
         // Also takes the place of the user's RUSTFLAGS, which are meant for this machine.
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
@@ -178,6 +235,17 @@ fn for_gpu(
     if let Some(rustc) = &toolchain.rustc {
         cargo.env("RUSTC", rustc);
     }
+}
+
+fn for_gpu(
+    cargo: &mut Command,
+    request: &Request,
+    package: &Package,
+    toolchain: &Toolchain,
+    flags: &[String],
+) {
+    cargo.arg("--target").args(request.target.triple()).arg("-Zbuild-std=core,alloc");
+    for_device(cargo, request, toolchain, flags);
     // The library's own dependencies from the toolchain's copy, so that no registry is needed. It would take
     // the place of the registry for the package too, so only where nothing else comes from there.
     if let (Some(vendor), false) = (&toolchain.vendor, package.has_registry_dependencies) {

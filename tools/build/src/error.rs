@@ -1,4 +1,5 @@
 use crate::Target;
+use crate::toolchain::DEVICE_RUSTC;
 use std::path::PathBuf;
 
 /// Why a program was not built.
@@ -88,8 +89,35 @@ pub enum BuildError {
         /// What cargo said.
         output: String,
     },
+    /// The package has several programs with `std`.
+    #[error(
+        "{name} has several programs, {programs}: name the one to run as `default-run` in its Cargo.toml"
+    )]
+    SeveralPrograms {
+        /// The package's name.
+        name: String,
+        /// Their names.
+        programs: String,
+    },
+    /// The sources of Rust's library are of a version that cannot be given a platform layer.
+    #[error(
+        "a program with std cannot be built with the library in {}, since {why}: install Rust {supported}, such as Debian's \
+         rustc-web, and name its compiler as {DEVICE_RUSTC}",
+        sources.display()
+    )]
+    OtherLibrary {
+        /// The library's folder.
+        sources: PathBuf,
+        /// What does not fit.
+        why: String,
+        /// The version that fits.
+        supported: String,
+    },
     /// The package is no hostcall program.
-    #[error("{name} is not a hostcall program: add `hostcall-device` to the dependencies of its Cargo.toml")]
+    #[error(
+        "{name} is not a hostcall program: give it a src/main.rs, or add `hostcall-device` to the dependencies of its \
+         Cargo.toml"
+    )]
     NotProgram {
         /// The package's name.
         name: String,

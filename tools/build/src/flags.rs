@@ -29,7 +29,7 @@ const AMD_FEATURE: &str = "abi_gpu_kernel";
 /// count: the 8 × 8 sums of a matrix product with checked indices take more than 400, where LLVM's own bound is 300. Without
 /// this they took 17 times as long. From 1000 on images grow by a tenth, up to here by nothing (docs/history). LLVM's
 /// AMD target has such a bound for loops with arrays already (2700), which this one would take the place of.
-const UNROLL: &str = "-Cllvm-args=-unroll-threshold=800";
+pub(crate) const UNROLL: &str = "-Cllvm-args=-unroll-threshold=800";
 
 /// Arguments for the crate of an NVIDIA program itself, which all others are linked into before LLVM makes code of them. So they
 /// hold for all, and no other crate is compiled anew for them.
@@ -61,7 +61,7 @@ fn all(cpu: &str, feature: &str) -> Vec<String> {
 }
 
 /// Has panics sent for the host to format, and not formatted on the device.
-const SENDS_PANICS: &str = "--cfg=hostcall_unformatted";
+pub(crate) const SENDS_PANICS: &str = "--cfg=hostcall_unformatted";
 
 /// Arguments for every crate of an NVIDIA program.
 pub(crate) fn nvidia(cpu: &str, toolchain: &Toolchain) -> Vec<String> {

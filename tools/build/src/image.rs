@@ -189,6 +189,7 @@ mod tests {
             manifest: folder.join("Cargo.toml"),
             name: "p".into(),
             library: "p".into(),
+            program: None,
             target_dir: folder.clone(),
             has_registry_dependencies: false,
             sources: BTreeSet::new(),

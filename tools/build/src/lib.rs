@@ -40,6 +40,7 @@ mod panics;
 mod ptx;
 mod registers;
 mod report;
+mod rust_std;
 mod spared;
 mod stack;
 mod target;
@@ -57,7 +58,7 @@ use lock::FolderLock;
 use package::Package;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use toolchain::Toolchain;
 
 /// What to build, for what, how, and where.
@@ -154,9 +155,15 @@ pub fn build_with_report(request: &Request) -> Result<(Image, Result<Report, Bui
 fn build_locked(request: &Request) -> Result<(Image, FolderLock), BuildError> {
     let package = Package::read(&request.package)?;
     let folder = folder_of(request, &package);
-    let toolchain = Toolchain::find(&request.target)?;
+    let toolchain = match &package.program {
+        Some(_) => Toolchain::with_sources(&request.target)?,
+        None => Toolchain::find(&request.target)?,
+    };
     let lock = FolderLock::take(&folder, request.progress)?;
-    let built = cargo::compile(request, &package, &toolchain, &folder)?;
+    let built = match &package.program {
+        Some(_) => cargo::compile_program(request, &package, &toolchain, &folder)?,
+        None => cargo::compile(request, &package, &toolchain, &folder)?,
+    };
     let image = Image::take(&built, &image_folder(request, folder), &package, &request.target)?;
     Ok((image, lock))
 }
@@ -180,7 +187,24 @@ fn image_folder(request: &Request, mut folder: PathBuf) -> PathBuf {
 /// Where what is built for a target lies.
 fn folder_of(request: &Request, package: &Package) -> PathBuf {
     let folder = request.target_dir.as_ref().unwrap_or(&package.target_dir);
-    folder.join("hostcall").join(request.target.cpu())
+    let cpu = request.target.cpu();
+    // What is compiled for `std` is another library.
+    let own = if package.program.is_some() { format!("std-{cpu}") } else { cpu.to_owned() };
+    folder.join("hostcall").join(own)
+}
+
+/// Whether the package in a folder is an ordinary program, with a `fn main()` and Rust's own `std`, and not one of kernels.
+///
+/// # Errors
+/// When it is no package, or none of either.
+pub fn has_std(package: &Path) -> Result<bool, BuildError> {
+    Ok(Package::read(package)?.program.is_some())
+}
+
+/// Whether an image is of such a program.
+#[must_use]
+pub fn is_of_std(image: &[u8]) -> bool {
+    rust_std::is_image(image)
 }
 
 /// Whether this machine has what is needed to build for `target`.

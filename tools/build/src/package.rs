@@ -13,8 +13,10 @@ const HOST_CRATE: &str = "hostcall";
 pub(crate) struct Package {
     pub name: String,
     pub manifest: PathBuf,
-    /// Name of the library as a crate, with underscores.
+    /// Name of the library as a crate, or of the program, with underscores.
     pub library: String,
+    /// Name of the program with `std` that the package is, unless it is one of kernels.
+    pub program: Option<String>,
     pub target_dir: PathBuf,
     /// Whether any package of its workspace comes from elsewhere than this machine's folders: cargo resolves them together.
     pub has_registry_dependencies: bool,
@@ -61,14 +63,15 @@ impl Package {
             .find(|package| package.manifest_path.as_std_path() == manifest)
             .ok_or_else(|| BuildError::Workspace { folder: folder.into(), programs: programs() })?;
         let name = package.name.to_string();
-        if !needs(package, DEVICE_CRATE) {
-            let has_program = package.targets.iter().any(|target| target.kind.contains(&TargetKind::Bin));
-            return Err(match (needs(package, HOST_CRATE), has_program) {
-                (true, true) => BuildError::HostProgram { name, folder: folder.into(), kernels: programs() },
-                (true, false) => BuildError::HostLibrary { name, kernels: programs() },
-                (false, _) => BuildError::NotProgram { name },
-            });
-        }
+        let program = match (needs(package, DEVICE_CRATE), needs(package, HOST_CRATE), has_program(package)) {
+            (true, ..) => None,
+            (false, true, true) => {
+                return Err(BuildError::HostProgram { name, folder: folder.into(), kernels: programs() });
+            }
+            (false, true, false) => return Err(BuildError::HostLibrary { name, kernels: programs() }),
+            (false, false, true) => Some(program_of(package)?),
+            (false, false, false) => return Err(BuildError::NotProgram { name }),
+        };
         let is_library = |target: &&cargo_metadata::Target| {
             target
                 .kind
@@ -76,19 +79,47 @@ impl Package {
                 .any(|kind| matches!(kind, TargetKind::Lib | TargetKind::RLib | TargetKind::CDyLib))
                 && !target.crate_types.contains(&CrateType::ProcMacro)
         };
-        let library = package
-            .targets
-            .iter()
-            .find(is_library)
-            .ok_or_else(|| BuildError::NoLibrary { name: name.clone() })?;
+        let library = match &program {
+            Some(program) => program,
+            None => {
+                let library = package.targets.iter().find(is_library);
+                &library.ok_or_else(|| BuildError::NoLibrary { name: name.clone() })?.name
+            }
+        };
         Ok(Self {
-            library: library.name.replace('-', "_"),
+            library: library.replace('-', "_"),
+            program,
             name,
             target_dir: metadata.target_directory.clone().into(),
             has_registry_dependencies: metadata.packages.iter().any(|package| package.source.is_some()),
             sources: sources(&metadata, &package.id),
             manifest,
         })
+    }
+}
+
+fn is_program(target: &cargo_metadata::Target) -> bool {
+    target.kind.contains(&TargetKind::Bin)
+}
+
+fn has_program(package: &cargo_metadata::Package) -> bool {
+    package.targets.iter().any(is_program)
+}
+
+/// The name of the package's program, of several the one that `cargo run` runs.
+fn program_of(package: &cargo_metadata::Package) -> Result<String, BuildError> {
+    let names: Vec<&str> = package
+        .targets
+        .iter()
+        .filter(|target| is_program(target))
+        .map(|target| target.name.as_str())
+        .collect();
+    match (&package.default_run, &names[..]) {
+        (Some(name), _) => Ok(name.clone()),
+        (None, [name]) => Ok((*name).to_owned()),
+        (None, _) => {
+            Err(BuildError::SeveralPrograms { name: package.name.to_string(), programs: names.join(", ") })
+        }
     }
 }
 

@@ -21,6 +21,9 @@ pub(crate) struct Toolchain {
     pub cargo: PathBuf,
     /// None: whatever that cargo takes.
     pub rustc: Option<PathBuf>,
+    /// The library's sources, and the version of Rust that they are of.
+    pub library: Option<PathBuf>,
+    pub version: Option<(u32, u32)>,
     /// A copy of the packages that `core` and `alloc` are built with, for builds without a registry.
     pub vendor: Option<PathBuf>,
     /// Linker for AMD code objects that knows the target's arguments; None: the compiler's own.
@@ -60,11 +63,18 @@ impl Toolchain {
             return Ok(Self {
                 cargo: host_cargo(),
                 rustc: None,
+                library: None,
+                version: None,
                 vendor: None,
                 clang: None,
                 sends_panics: false,
             });
         }
+        Self::with_sources(target)
+    }
+
+    /// Finds one that compiles the library itself.
+    pub fn with_sources(target: &Target) -> Result<Self, BuildError> {
         let missing = |missing| BuildError::NoToolchain { target: target.to_string(), missing };
 
         let mut reasons = Vec::new();
@@ -79,9 +89,15 @@ impl Toolchain {
     }
 
     fn check(rustc: &Path, cargo: PathBuf, target: &Target) -> Result<Self, String> {
-        let version = said(rustc, &["--version"]).ok_or("does not run")?;
-        if version_of(&version).is_none_or(|version| version < OLDEST_RUST) {
-            return Err(format!("is {}, older than {}.{}", version.trim(), OLDEST_RUST.0, OLDEST_RUST.1));
+        let said_version = said(rustc, &["--version"]).ok_or("does not run")?;
+        let version = version_of(&said_version);
+        if version.is_none_or(|version| version < OLDEST_RUST) {
+            return Err(format!(
+                "is {}, older than {}.{}",
+                said_version.trim(),
+                OLDEST_RUST.0,
+                OLDEST_RUST.1
+            ));
         }
         if said(&cargo, &["--version"]).is_none() {
             return Err(format!("has no cargo: {} does not run", cargo.display()));
@@ -104,7 +120,8 @@ impl Toolchain {
         }
         let sends_panics = sends_panics(&library);
         let vendor = Some(library.join("vendor")).filter(|vendor| vendor.exists());
-        Ok(Self { cargo, rustc: Some(rustc.into()), vendor, clang, sends_panics })
+        let rustc = Some(rustc.into());
+        Ok(Self { cargo, rustc, library: Some(library), version, vendor, clang, sends_panics })
     }
 }
 

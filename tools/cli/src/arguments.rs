@@ -273,7 +273,7 @@ pub struct RunOptions {
     /// Prints what the program's kernels need of the device to standard error: registers, stack, shared memory
     #[arg(long)]
     pub print_resource_usage: bool,
-    /// Bytes of stack of each lane: on the software device 64 KiB if absent; on a GPU at least so many, and if absent as many as the compiler
+    /// Bytes of stack of each lane: on the software device 64 KiB if absent, or 1 MiB for a program with `std`; on a GPU at least so many, and if absent as many as the compiler
     /// worked out, or where it cannot know 16 KiB on AMD's and 8 KiB on NVIDIA's
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub stack: Option<usize>,

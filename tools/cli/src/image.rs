@@ -85,6 +85,22 @@ impl Program {
         }
     }
 
+    /// Whether it is an ordinary program with Rust's own `std`, which takes more stack than kernels do.
+    ///
+    /// # Errors
+    /// A sentence, when it cannot be read.
+    pub fn has_std(&self) -> Result<bool, Box<dyn Error>> {
+        match self {
+            Self::Package(folder) => Ok(hostcall_build::has_std(folder)?),
+            Self::Image(path, _) => {
+                let bytes = std::fs::read(path)
+                    .map_err(|error| format!("cannot read the program {}: {error}", path.display()))?;
+                Ok(hostcall_build::is_of_std(&bytes))
+            }
+            Self::Llvm(..) => Ok(false),
+        }
+    }
+
     /// Whether a path is that of the image, by whatever name.
     pub fn is_file(&self, path: &Path) -> bool {
         let (Self::Image(image, _) | Self::Llvm(image, _)) = self else { return false };

@@ -193,7 +193,11 @@ fn open(
         .builtins(builtins)
         // A program may wait for its input as long as it likes.
         .server(|server| server.stall_report(Duration::MAX, |_| ()));
-    if let Some(bytes) = options.stack {
+    let stack = match options.stack {
+        None if program.has_std()? => stack_of_std(name),
+        given => given,
+    };
+    if let Some(bytes) = stack {
         device = device.stack_bytes(bytes);
     }
     if let Program::Llvm(..) = program {
@@ -204,6 +208,16 @@ fn open(
         device = device.trace(tracer);
     }
     Ok(device.open()?)
+}
+
+/// Bytes of stack for a lane that runs an ordinary program, where nobody says how many. One lane of the device has it, but a GPU
+/// of NVIDIA's takes as much for all.
+fn stack_of_std(device: &str) -> Option<usize> {
+    match device.split(':').next() {
+        Some(SOFTWARE) => Some(1 << 20),
+        Some("cuda") => None,
+        _ => Some(64 << 10),
+    }
 }
 
 /// Says at SIGQUIT that the program has not begun, until this is dropped. The signal would end the command else.

@@ -34,7 +34,7 @@ use crate::engine::Threads;
 use hostcall_abi::launch::LaunchId;
 use hostcall_device::services as device;
 use hostcall_device::system::System;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ pub struct BuiltinsBuilder {
     dir: Option<PathBuf>,
     open_files: Option<usize>,
     arguments: Vec<OsString>,
-    variables: HashMap<OsString, OsString>,
+    variables: BTreeMap<OsString, OsString>,
     stdin: Box<dyn Read + Send>,
     stdout: Option<Box<dyn Write + Send>>,
     stderr: Option<Box<dyn Write + Send>>,
@@ -152,7 +152,7 @@ impl Default for BuiltinsBuilder {
             dir: None,
             open_files: None,
             arguments: Vec::new(),
-            variables: HashMap::new(),
+            variables: BTreeMap::new(),
             stdin: Box::new(io::stdin()),
             stdout: None,
             stderr: None,
@@ -253,9 +253,9 @@ impl BuiltinsBuilder {
     /// # Errors
     /// When the directory of files cannot be opened.
     pub fn build(self) -> io::Result<Builtins> {
-        let files = match &self.dir {
-            Some(dir) => OpenFiles::below(dir)?,
-            None => OpenFiles::none(),
+        let (files, current_dir) = match &self.dir {
+            Some(dir) => (OpenFiles::below(dir)?, Some(environment::current_dir(dir)?)),
+            None => (OpenFiles::none(), None),
         };
         let files = match self.open_files {
             Some(most) => files.with_bound(most),
@@ -276,7 +276,7 @@ impl BuiltinsBuilder {
             heap,
             reports: Reports::default(),
             checks: Arc::default(),
-            environment: Arc::new(environment::ProgramEnvironment { arguments, variables }),
+            environment: Arc::new(environment::ProgramEnvironment { arguments, variables, current_dir }),
         })
     }
 }

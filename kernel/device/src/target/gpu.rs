@@ -109,7 +109,7 @@ fn look(here: Here) {
     }
 }
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "rust-std")))]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     #[cfg(all(target_arch = "nvptx64", hostcall_unformatted))]
@@ -122,7 +122,7 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
 }
 
 /// Formats a panic's message and sends it. On NVIDIA a function of its own: its room for the text is stack of those alone that do.
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "rust-std")))]
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 #[cfg_attr(not(target_arch = "nvptx64"), inline(always))]
 fn report_formatted(info: &core::panic::PanicInfo<'_>) {

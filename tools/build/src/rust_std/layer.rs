@@ -1,0 +1,95 @@
+//! The platform layer, and where it goes: files of ours beside those of the library, and a few lines at places that are found
+//! by the text around them.
+
+/// A file of the layer.
+pub struct Added {
+    /// Where it lies below the library's folder.
+    pub path: &'static str,
+    pub text: &'static str,
+}
+
+/// Lines that are put into a file of the library's.
+pub struct Inserted {
+    /// The file below the library's folder.
+    pub path: &'static str,
+    /// The text that they stand in front of, which the file has once.
+    pub before: &'static str,
+    pub text: &'static str,
+}
+
+macro_rules! added {
+    ($($path:literal: $file:literal),* $(,)?) => {
+        &[$(Added { path: concat!("std/src/sys/", $path), text: include_str!(concat!("../../std/", $file)) }),*]
+    };
+}
+
+pub const ADDED: &[Added] = added! {
+    "alloc/hostcall.rs": "alloc.rs",
+    "args/hostcall.rs": "args.rs",
+    "env/hostcall.rs": "env.rs",
+    "fs/hostcall.rs": "fs.rs",
+    "io/error/hostcall.rs": "io_error.rs",
+    "pal/hostcall/abi.rs": "abi.rs",
+    "pal/hostcall/futex.rs": "futex.rs",
+    "pal/hostcall/mod.rs": "pal.rs",
+    "paths/hostcall.rs": "paths.rs",
+    "random/hostcall.rs": "random.rs",
+    "stdio/hostcall.rs": "stdio.rs",
+    "thread/hostcall.rs": "thread.rs",
+    "time/hostcall.rs": "time.rs",
+};
+
+/// An arm among those of other systems, in front of one of them.
+const HERMIT: &str = "    target_os = \"hermit\" => {\n";
+
+/// A condition among those of other systems, in front of one of them.
+const OR_HERMIT: &str = "        target_os = \"hermit\",\n";
+const OR_US: &str = "        hostcall_std,\n";
+
+const ALL_OF_IT: &str = "    hostcall_std => {\n        mod hostcall;\n        pub use hostcall::*;\n    }\n";
+const AS_IMP: &str = "    hostcall_std => {\n        mod hostcall;\n        use hostcall as imp;\n    }\n";
+
+macro_rules! inserted {
+    ($($path:literal, $before:expr => $text:expr;)*) => {
+        &[$(Inserted { path: concat!("std/", $path), before: $before, text: $text }),*]
+    };
+}
+
+pub const INSERTED: &[Inserted] = inserted! {
+    // Else every crate would have to ask for the library by an unstable feature.
+    "build.rs", "        || target_os == \"hermit\"\n"
+        => "        || env::var(\"CARGO_CFG_HOSTCALL_STD\").is_ok()\n";
+    "src/sys/alloc/mod.rs", "    target_arch = \"wasm64\",\n" => "    hostcall_std,\n";
+    "src/sys/alloc/mod.rs", HERMIT => "    hostcall_std => {\n        mod hostcall;\n    }\n";
+    "src/sys/args/mod.rs", "    target_os = \"hermit\",\n    target_os = \"motor\",\n" => "    hostcall_std,\n";
+    "src/sys/args/mod.rs", "    target_os = \"motor\" => {\n" => ALL_OF_IT;
+    "src/sys/env/mod.rs", "    target_os = \"hermit\",\n" => "    hostcall_std,\n";
+    "src/sys/env/mod.rs", HERMIT => ALL_OF_IT;
+    "src/sys/exit.rs", "        target_os = \"hermit\" => {\n"
+        => "        hostcall_std => {\n            unsafe { crate::sys::pal::abi::exit(code) }\n        }\n";
+    "src/sys/fs/mod.rs", HERMIT => AS_IMP;
+    "src/sys/io/error/mod.rs", HERMIT => ALL_OF_IT;
+    "src/sys/pal/mod.rs", HERMIT => ALL_OF_IT;
+    "src/sys/paths/mod.rs", HERMIT => AS_IMP;
+    "src/sys/random/mod.rs", HERMIT => ALL_OF_IT;
+    "src/sys/stdio/mod.rs", "    target_os = \"motor\" => {\n" => ALL_OF_IT;
+    "src/sys/sync/condvar/mod.rs", OR_HERMIT => OR_US;
+    "src/sys/sync/mutex/mod.rs", OR_HERMIT => OR_US;
+    "src/sys/sync/once/mod.rs", OR_HERMIT => OR_US;
+    "src/sys/sync/rwlock/mod.rs", OR_HERMIT => OR_US;
+    "src/sys/sync/thread_parking/mod.rs", OR_HERMIT => OR_US;
+    "src/sys/thread/mod.rs", HERMIT => ALL_OF_IT;
+    // Where the target has none, a `static` does, since one lane runs the program.
+    "src/sys/thread_local/mod.rs", "    target_thread_local => {\n" =>
+        "    all(hostcall_std, not(target_thread_local)) => {\n        mod no_threads;\n        \
+         pub use no_threads::{EagerStorage, LazyStorage, thread_local_inner};\n        \
+         pub(crate) use no_threads::{LocalPointer, local_pointer};\n    }\n";
+    "src/sys/thread_local/mod.rs", "        target_os = \"solid_asp3\" => {\n"
+        => "        hostcall_std => {\n            pub(crate) fn enable() {}\n        }\n";
+    "src/sys/time/mod.rs", HERMIT => AS_IMP;
+    // What a panic says goes to the host too, and the lane ends where a thread would unwind.
+    "src/panicking.rs", "    rust_panic(payload)\n}\n"
+        => "    #[cfg(hostcall_std)]\n    crate::sys::panicked(&*payload, location);\n";
+    "src/panicking.rs", "    let code = unsafe { __rust_start_panic(msg) };\n"
+        => "    #[cfg(hostcall_std)]\n    crate::sys::end();\n";
+};

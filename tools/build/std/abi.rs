@@ -1,0 +1,65 @@
+//! The functions that reach the host. The device crate says what they return, and what is promised of their arguments.
+
+/// What is said of a file.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Metadata {
+    pub len: u64,
+    pub modified_ns: i64,
+    pub kind: u32,
+    pub mode: u32,
+}
+
+macro_rules! functions {
+    ($($symbol:literal $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        unsafe extern "C" {
+            $(
+                #[link_name = $symbol]
+                pub fn $name($($argument: $type),*) $(-> $result)?;
+            )*
+        }
+    };
+}
+
+functions! {
+    "__hostcall_std_write" write(stream: u32, data: *const u8, len: usize) -> i32;
+    "__hostcall_std_flush" flush() -> i32;
+    "__hostcall_std_read" read(data: *mut u8, len: usize) -> i64;
+    "__hostcall_std_arg" arg(index: u32, data: *mut u8, len: usize) -> i64;
+    "__hostcall_std_var_at" var_at(index: u32, data: *mut u8, len: usize) -> i64;
+    "__hostcall_std_current_dir" current_dir(data: *mut u8, len: usize) -> i64;
+    "__hostcall_std_random" random(data: *mut u8, len: usize) -> i32;
+    "__hostcall_std_wall_ns" wall_ns() -> i64;
+    "__hostcall_std_clock_ns" clock_ns() -> u64;
+    "__hostcall_std_sleep" sleep(ns: u64);
+    "__hostcall_std_alloc" alloc(size: usize, align: usize) -> *mut u8;
+    "__hostcall_std_dealloc" dealloc(data: *mut u8);
+    "__hostcall_std_exit" exit(code: i32) -> !;
+    "__hostcall_std_panicked" panicked(
+        message: *const u8,
+        message_len: usize,
+        file: *const u8,
+        file_len: usize,
+        line: u32,
+        column: u32
+    );
+    "__hostcall_std_end" end() -> !;
+    "__hostcall_std_open" open(path: *const u8, len: usize, flags: u32, file: *mut u64) -> i32;
+    "__hostcall_std_close" close(file: u64);
+    "__hostcall_std_file_read" file_read(file: u64, data: *mut u8, len: usize) -> i64;
+    "__hostcall_std_file_write" file_write(file: u64, data: *const u8, len: usize) -> i64;
+    "__hostcall_std_file_seek" file_seek(file: u64, whence: u32, offset: i64, at: *mut u64) -> i32;
+    "__hostcall_std_file_set_len" file_set_len(file: u64, len: u64) -> i32;
+    "__hostcall_std_file_sync" file_sync(file: u64) -> i32;
+    "__hostcall_std_file_metadata" file_metadata(file: u64, to: *mut Metadata) -> i32;
+    "__hostcall_std_metadata" metadata(path: *const u8, len: usize, follow: bool, to: *mut Metadata) -> i32;
+    "__hostcall_std_set_permissions" set_permissions(path: *const u8, len: usize, mode: u32) -> i32;
+    "__hostcall_std_entries" entries(path: *const u8, len: usize, data: *mut u8, data_len: usize) -> i64;
+    "__hostcall_std_canonicalize" canonicalize(path: *const u8, len: usize, data: *mut u8, data_len: usize) -> i64;
+    "__hostcall_std_remove" remove(path: *const u8, len: usize) -> i32;
+    "__hostcall_std_create_dir" create_dir(path: *const u8, len: usize) -> i32;
+    "__hostcall_std_remove_dir" remove_dir(path: *const u8, len: usize) -> i32;
+    "__hostcall_std_remove_dir_all" remove_dir_all(path: *const u8, len: usize) -> i32;
+    "__hostcall_std_rename" rename(from: *const u8, from_len: usize, to: *const u8, to_len: usize) -> i32;
+    "__hostcall_std_copy" copy(from: *const u8, from_len: usize, to: *const u8, to_len: usize) -> i64;
+}

@@ -1,0 +1,200 @@
+//! Ordinary programs with `std` do on devices what they do on Linux.
+
+mod common;
+
+use common::{expect, fed, hostcall, stderr, stdout};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// The devices that are tested, where the compiler for them is here.
+const DEVICES: [&str; 2] = ["cpu", "gfx942"];
+
+/// The program's image for each device.
+fn images(program: &'static str) -> Vec<(&'static str, PathBuf)> {
+    let folder = common::here("tests/std").join(program);
+    DEVICES
+        .into_iter()
+        .filter_map(|device| {
+            let build = [OsStr::new("build"), "--target".as_ref(), device.as_ref(), folder.as_os_str()];
+            let output = hostcall(build).output().unwrap();
+            if stderr(&output).contains("install a device toolchain") {
+                eprintln!("not tested on {device}: {}", stderr(&output));
+                return None;
+            }
+            assert!(output.status.success(), "{}", stderr(&output));
+            Some((device, PathBuf::from(stdout(&output).trim_end())))
+        })
+        .collect()
+}
+
+fn ordinary() -> &'static [(&'static str, PathBuf)] {
+    static IMAGES: OnceLock<Vec<(&str, PathBuf)>> = OnceLock::new();
+    IMAGES.get_or_init(|| images("ordinary"))
+}
+
+/// The program as Linux runs it.
+fn native() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let target = common::here("tests/std/target");
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--package", "ordinary", "--manifest-path"])
+            .arg(common::here("tests/std/Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target)
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", stderr(&built));
+        target.join("debug/ordinary")
+    })
+}
+
+/// A folder `open`, with something beside it.
+fn folder() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let open = folder.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::write(folder.path().join("beside"), "as it was").unwrap();
+    symlink("../beside", open.join("link")).unwrap();
+    (folder, open)
+}
+
+/// What Linux's program does with the arguments, and what each device's does.
+fn all(arguments: &str, input: &str) -> (Output, Vec<(&'static str, Output)>) {
+    let (_outer, open) = folder();
+    let run = |command: &mut Command| {
+        fed(command.args(arguments.split_whitespace()).current_dir(&open), input.as_bytes())
+    };
+    let linux = run(Command::new(native()).env_clear());
+    let devices = ordinary().iter().map(|(device, image)| {
+        let mut command = hostcall(["run", "--device", device]);
+        (*device, run(command.arg(image).arg("--")))
+    });
+    (linux, devices.collect())
+}
+
+/// Asserts that each device's program prints and ends as Linux's does.
+#[track_caller]
+fn same(arguments: &str, input: &str) {
+    let (linux, devices) = all(arguments, input);
+    for (device, ran) in devices {
+        let outcome = |output: &Output| (output.status.code(), stdout(output), stderr(output));
+        assert_eq!(outcome(&ran), outcome(&linux), "{device}: {arguments}");
+    }
+}
+
+#[test]
+fn programs_print_what_they_print_on_linux() {
+    same("words", &"the cat and the dog\nTHE end\n".repeat(50));
+    same("words", "");
+    same("files", "");
+    same("time", "");
+    same("shared", "");
+    same("heap", "");
+}
+
+#[test]
+fn programs_end_as_on_linux() {
+    same("parse 12", "");
+    same("parse x", "");
+    same("exit 7", "");
+    same("code 9", "");
+    same("no-such", "");
+    same("", "");
+    for (device, ran) in all("abort", "").1 {
+        assert_eq!(ran.status.code(), Some(134), "{device}: {}", stderr(&ran));
+    }
+}
+
+#[test]
+fn a_panic_is_told_by_std_and_by_the_command() {
+    for (device, ran) in all("panic", "").1 {
+        assert_eq!((ran.status.code(), &*stdout(&ran)), (Some(101), "before\n"), "{device}");
+        let told = stderr(&ran);
+        assert!(
+            told.contains("thread 'main'") && told.contains("panicked at ordinary/src/acts.rs:"),
+            "{device}: {told}"
+        );
+        assert!(told.contains("\n2 is too many\n"), "{device}: {told}");
+        let report =
+            told.lines().find(|line| line.starts_with("hostcall: ")).unwrap_or_else(|| panic!("{told}"));
+        assert!(
+            report.contains("ordinary/src/acts.rs:") && report.contains(": 2 is too many"),
+            "{device}: {report}"
+        );
+    }
+    for (device, ran) in all("panic hook", "").1 {
+        assert_eq!(ran.status.code(), Some(101), "{device}");
+        assert!(stderr(&ran).contains("the hook: panicked at"), "{device}: {}", stderr(&ran));
+    }
+    for (device, ran) in all("panic index", "").1 {
+        assert_eq!(ran.status.code(), Some(101), "{device}");
+        assert!(stderr(&ran).contains("the len is 3 but the index is 3"), "{device}: {}", stderr(&ran));
+    }
+}
+
+#[test]
+fn nothing_leads_out_of_the_folder() {
+    let denied = "Err(PermissionDenied)";
+    for (device, ran) in all("outside", "").1 {
+        let told =
+            ["../beside", "/etc/passwd", "link"].map(|path| format!("{path}: PermissionDenied\n")).concat();
+        assert_eq!(stdout(&ran), format!("{told}{denied}\n{denied}\n"), "{device}: {}", stderr(&ran));
+    }
+}
+
+#[test]
+fn variables_are_those_that_are_given() {
+    for (device, image) in ordinary() {
+        let mut command = hostcall(["run", "--device", device, "--env", "NAME=a value"]);
+        let ran = command.arg(image).args(["environment", "one", "--two"]).output().unwrap();
+        let told =
+            "[\"one\", \"--two\"]\n{\"NAME\": \"a value\"}\nOk(\"a value\") Err(NotPresent)\nOk(\"other\")\n";
+        expect(&ran, 0, told, "");
+    }
+}
+
+#[test]
+fn no_thread_is_started() {
+    for (device, ran) in all("threads", "").1 {
+        assert_eq!(stdout(&ran), "Err(Unsupported)\nErr(Unsupported) Ok(1)\n", "{device}: {}", stderr(&ran));
+    }
+}
+
+#[test]
+fn one_lane_runs_the_program_whatever_the_grid() {
+    for (device, image) in ordinary() {
+        let mut command = hostcall(["run", "--device", device, "--blocks", "3", "--threads", "64"]);
+        expect(&command.arg(image).args(["parse", "5"]).output().unwrap(), 0, "5\n", "");
+    }
+}
+
+#[test]
+fn crates_from_the_registry_work() {
+    let (_outer, open) = folder();
+    fs::write(open.join("table"), "city,amount\nBonn,1.5\n\"Aachen, West\",2\nBonn,-0.25\n").unwrap();
+    fs::write(open.join("wrong"), "city,amount\nBonn,x\n").unwrap();
+    for (device, image) in images("csv_sums") {
+        let run = |arguments: &[&str]| {
+            let mut command = hostcall(["run", "--device", device]);
+            command.arg(&image).arg("--").args(arguments).current_dir(&open).output().unwrap()
+        };
+        expect(&run(&["table"]), 0, "Aachen, West: 2.00\nBonn: 1.25\n", "");
+        expect(&run(&["--least", "0", "table"]), 0, "Aachen, West: 2.00\nBonn: 1.50\n", "");
+        let none = "Error: cannot open none\n\nCaused by:\n    No such file or directory (os error 2)\n";
+        expect(&run(&["none"]), 1, "", none);
+        let wrong = run(&["wrong"]);
+        assert_eq!(wrong.status.code(), Some(1));
+        assert!(
+            stderr(&wrong).starts_with("Error: a row is wrong\n\nCaused by:\n    CSV deserialize error"),
+            "{}",
+            stderr(&wrong)
+        );
+    }
+}
