@@ -525,9 +525,9 @@ fn rocm_services_are_called_by_opcodes() {
     // What nobody answers gets zeros, and its port is served on.
     let nothing = rocm::FaultKind::NoSuchFunction(square + 1);
     assert_eq!(ask(0, [square + 1, 5, 0, 0, 0, 0, 0, 0]), [0, 0]);
-    assert_eq!(host.faults.recv_timeout(LONG), Ok(FaultKind::Service(nothing)));
+    assert_eq!(host.faults.recv_timeout(LONG), Ok(FaultKind::OfRocm(nothing)));
     assert_eq!(ask(1, [0, 4096, 0, 0, 0, 0, 0, 0]), [0, 0]);
     let memory = rocm::FaultKind::NoSuchService(rocm::number::DEVICE_MEMORY);
-    assert_eq!(host.faults.recv_timeout(LONG), Ok(FaultKind::Service(memory)));
+    assert_eq!(host.faults.recv_timeout(LONG), Ok(FaultKind::OfRocm(memory)));
     assert_eq!(ask(0, [square, 6, 0, 0, 0, 0, 0, 0]), [36, 7]);
 }

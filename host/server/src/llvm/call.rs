@@ -178,7 +178,7 @@ pub(super) async fn answer(port: &mut Port, handler: OpcodeHandler) -> Result<()
             let work = move || (services.answer(opcode, mask, &mut scratch.words), scratch);
             let (faults, scratch) = port.work(Threads::Users, work).await?;
             port.put_scratch(scratch);
-            faults.into_iter().for_each(|fault| port.tell(FaultKind::Service(fault)));
+            faults.into_iter().for_each(|fault| port.tell(FaultKind::OfRocm(fault)));
             port.send(BUFFER_WORDS).await;
             Ok(())
         }

@@ -54,14 +54,14 @@ pub enum FaultKind {
     /// A handler panicked.
     Panicked,
     /// Of a service of ROCm's. It was answered with zeros, and its port is served on.
-    Service(rocm::FaultKind),
+    OfRocm(rocm::FaultKind),
     /// A thread of the server panicked, which is a bug in hostcall: no port is served any more.
     ServerFailed,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let FaultKind::Service(fault) = &self.kind {
+        if let FaultKind::OfRocm(fault) = &self.kind {
             return write!(f, "port {} of LLVM's protocol: {fault}", self.port);
         }
         write!(f, "port {} of LLVM's protocol is served no more: ", self.port)?;
@@ -84,7 +84,7 @@ impl fmt::Display for Fault {
             FaultKind::Arguments => f.write_str("its client's arguments do not lie in what it sent"),
             FaultKind::HandlerFailed(code) => write!(f, "its handler failed with {code}"),
             FaultKind::Panicked => f.write_str("a handler panicked"),
-            FaultKind::Service(_) => Ok(()),
+            FaultKind::OfRocm(_) => Ok(()),
             FaultKind::ServerFailed => f.write_str("the server has failed, which is a bug in hostcall"),
         }
     }
@@ -170,7 +170,7 @@ impl Options {
         self.on_fault(both)
     }
 
-    /// Tells of each [`FaultKind::Service`] as a consumer with these options tells of its faults, with the ports' address in the
+    /// Tells of each [`FaultKind::OfRocm`] as a consumer with these options tells of its faults, with the ports' address in the
     /// place of the buffer's. Default: as of other faults.
     #[must_use]
     pub fn rocm_faults(mut self, options: &rocm::Options) -> Self {
@@ -181,7 +181,7 @@ impl Options {
     /// Tells of a fault at ports that have this address.
     pub(super) fn tell(&self, fault: &Fault, address: u64) {
         match (&fault.kind, &self.on_rocm_fault, &self.on_fault) {
-            (FaultKind::Service(kind), Some(on_fault), _) => {
+            (FaultKind::OfRocm(kind), Some(on_fault), _) => {
                 on_fault(&rocm::Fault { buffer: address, kind: kind.clone() });
             }
             (_, _, Some(on_fault)) => on_fault(fault),

@@ -204,7 +204,7 @@ impl LlvmServer {
 
     /// Serves ROCm's services too, for kernels of HIP that call by LLVM's protocol in the place of hostcall buffers: the opcodes
     /// from `'r' << 24` on get the handlers of `services`. Where there is none, or it panics, the lanes get zeros and there is a
-    /// [`FaultKind::Service`].
+    /// [`FaultKind::OfRocm`].
     ///
     /// # Errors
     /// When one of these opcodes has a handler.

@@ -145,7 +145,7 @@ fn common<'a>(
             alike(NodeKind::Launch, process, launch.map_or(kernel, of), "")
         }
         Fine::Service { process, service, waits_for } => {
-            alike(NodeKind::Service, process, service, waits_for)
+            alike(NodeKind::Called, process, service, waits_for)
         }
         Fine::Handler { process, thread } => {
             let state = &processes[process].threads[thread];

@@ -31,7 +31,7 @@ pub enum NodeKind {
     #[default]
     Launch,
     /// A method, or what else of the host is waited for.
-    Service,
+    Called,
     /// Threads that run a handler and wait in it.
     Handler,
     /// Events: flags and barriers.
@@ -138,7 +138,7 @@ impl Fine<'_> {
     fn kind(&self) -> NodeKind {
         match self {
             Self::Launch { .. } => NodeKind::Launch,
-            Self::Service { .. } => NodeKind::Service,
+            Self::Service { .. } => NodeKind::Called,
             Self::Handler { .. } => NodeKind::Handler,
             Self::Event { .. } => NodeKind::Event,
             Self::Rank { .. } => NodeKind::Rank,

@@ -118,7 +118,7 @@ pub(super) fn name(nodes: &[Fine<'_>], processes: &[Process]) -> Named {
         }
         Fine::Service { service, waits_for, .. } => {
             let title = if service.is_empty() { "the host" } else { service };
-            named(NodeKind::Service, title.to_owned(), vec![who(&of, processes), why(waits_for).to_owned()])
+            named(NodeKind::Called, title.to_owned(), vec![who(&of, processes), why(waits_for).to_owned()])
         }
         Fine::Handler { process, thread } => {
             let state = &processes[process].threads[thread];
