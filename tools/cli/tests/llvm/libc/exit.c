@@ -17,6 +17,6 @@ int main(void) {
   if (ends())
     exit(7);
   while (lane_of_grid() < 1000000)
-    sync_wave();
+    wait_a_moment();
   return 0;
 }

@@ -35,7 +35,12 @@ extern "C" int main(int argc, char **argv) {
     port.close();
   }
   ends[lane] = gpu::fixed_frequency_clock();
+#ifdef __NVPTX__
+  // LLVM 19 has no instruction for a fence there.
+  __nvvm_membar_gl();
+#else
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
   if (__atomic_fetch_add(&ended, 1, __ATOMIC_RELAXED) == lanes - 1) {
     unsigned long long first = ~0ull, last = 0;
     for (unsigned i = 0; i < lanes; i++) {
