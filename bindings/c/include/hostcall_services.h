@@ -534,6 +534,9 @@ HOSTCALL_FUNCTION int hostcall_heap_post_free(uint64_t context, uint64_t address
 #define HOSTCALL_ENVIRONMENT_ARGUMENT_COUNT HOSTCALL_METHOD(96, 0xbeb4d)
 #define HOSTCALL_ENVIRONMENT_ARGUMENT HOSTCALL_METHOD(97, 0x16fc0)
 #define HOSTCALL_ENVIRONMENT_VARIABLE HOSTCALL_METHOD(98, 0xe179c)
+#define HOSTCALL_ENVIRONMENT_VARIABLE_AT HOSTCALL_METHOD(99, 0x59dd7)
+#define HOSTCALL_ENVIRONMENT_CURRENT_DIR HOSTCALL_METHOD(100, 0x410be)
+#define HOSTCALL_ENVIRONMENT_RANDOM HOSTCALL_METHOD(101, 0x61ff4)
 
 HOSTCALL_FUNCTION void hostcall_environment_put_u32_(uint64_t *words, uint32_t v) {
     words[0] = v;
@@ -605,6 +608,44 @@ HOSTCALL_FUNCTION uint64_t hostcall_environment_variable(uint64_t context, const
     *out_count = status_ == HOSTCALL_CALL_OK ? call_.filled : 0;
     if (status_ == HOSTCALL_CALL_OK && !hostcall_environment_get_option_u64_(results_, result))
         status_ = HOSTCALL_CALL_MALFORMED;
+    return status_;
+}
+
+/* The same of environment variable `index` in the order of their names, as `NAME=value`. */
+HOSTCALL_FUNCTION uint64_t hostcall_environment_variable_at(uint64_t context, uint32_t index, void *out, uint64_t *out_count, struct hostcall_environment_option_u64 *result, uint32_t timeout_us) {
+    uint64_t words_[1];
+    hostcall_environment_put_u32_(words_ + 0, index);
+    uint64_t results_[2];
+    struct hostcall_bytes call_ = {words_, 1, 2, 0, 0, results_, out, *out_count, 0, 0, 0};
+    uint64_t status_ = hostcall_call_bytes(context, HOSTCALL_ENVIRONMENT_VARIABLE_AT, &call_, timeout_us);
+    *out_count = status_ == HOSTCALL_CALL_OK ? call_.filled : 0;
+    if (status_ == HOSTCALL_CALL_OK && !hostcall_environment_get_option_u64_(results_, result))
+        status_ = HOSTCALL_CALL_MALFORMED;
+    return status_;
+}
+
+/* The length in bytes of the path that relative paths begin at, and the path itself if it fits `out`. There is none where
+ * the host opened no directory. */
+HOSTCALL_FUNCTION uint64_t hostcall_environment_current_dir(uint64_t context, void *out, uint64_t *out_count, struct hostcall_environment_option_u64 *result, uint32_t timeout_us) {
+    uint64_t words_[1];
+    words_[0] = 0;
+    uint64_t results_[2];
+    struct hostcall_bytes call_ = {words_, 0, 2, 0, 0, results_, out, *out_count, 0, 0, 0};
+    uint64_t status_ = hostcall_call_bytes(context, HOSTCALL_ENVIRONMENT_CURRENT_DIR, &call_, timeout_us);
+    *out_count = status_ == HOSTCALL_CALL_OK ? call_.filled : 0;
+    if (status_ == HOSTCALL_CALL_OK && !hostcall_environment_get_option_u64_(results_, result))
+        status_ = HOSTCALL_CALL_MALFORMED;
+    return status_;
+}
+
+/* Fills `out` with random bytes, fit for keys. */
+HOSTCALL_FUNCTION uint64_t hostcall_environment_random(uint64_t context, void *out, uint64_t *out_count, uint32_t timeout_us) {
+    uint64_t words_[1];
+    words_[0] = 0;
+    uint64_t results_[1];
+    struct hostcall_bytes call_ = {words_, 0, 0, 0, 0, results_, out, *out_count, 0, 0, 0};
+    uint64_t status_ = hostcall_call_bytes(context, HOSTCALL_ENVIRONMENT_RANDOM, &call_, timeout_us);
+    *out_count = status_ == HOSTCALL_CALL_OK ? call_.filled : 0;
     return status_;
 }
 
