@@ -239,6 +239,7 @@ mod memory {
         }
 
         /// Returns the address on the device.
+        #[cfg(not(loom))]
         pub fn device_address(&self) -> u64 {
             self.device_address
         }

@@ -1,6 +1,6 @@
 //! Raw channels under loom: see `crate::loom_tests`.
 
-use super::{Collector, Copies, News, Opening, RawRegion, RawRing, RawState, Run, Writer};
+use super::{AtEnd, Collector, Copies, News, Opening, RawRegion, RawRing, RawState, Run, Writer};
 use crate::primitive::{AtomicU64, Ordering, fence};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{LEAST_RAW_PAGE_BYTES, LEAST_RAW_PAGES, RawLayout, RawWriter};

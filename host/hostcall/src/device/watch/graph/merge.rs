@@ -144,9 +144,7 @@ fn common<'a>(
                 |launch: &str| kernel_of(&processes[process], &LaunchOf { device, launch: launch.into() });
             alike(NodeKind::Launch, process, launch.map_or(kernel, of), "")
         }
-        Fine::Service { process, service, waits_for } => {
-            alike(NodeKind::Called, process, service, waits_for)
-        }
+        Fine::Service { process, service, waits_for } => alike(NodeKind::Called, process, service, waits_for),
         Fine::Handler { process, thread } => {
             let state = &processes[process].threads[thread];
             let service = state.handles.as_ref().map_or("", |call| &call.service);
