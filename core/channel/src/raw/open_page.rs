@@ -27,7 +27,9 @@ pub struct OpenPage {
 pub struct Room {
     /// Whether there is one.
     pub is_there: bool,
+    #[cfg_attr(loom, expect(dead_code, reason = "loom's memory has no addresses"))]
     data: u64,
+    #[cfg_attr(loom, expect(dead_code, reason = "as above"))]
     place: Place,
 }
 
