@@ -333,7 +333,8 @@ fn a_launch_may_hold_its_executor() {
         _dropped: Arc<()>,
     }
     for round in 0..10 {
-        let executor = Arc::new(executor(|_| ()));
+        // Lanes that are ended by force keep what is theirs.
+        let executor = Arc::new(executor(|config| config.cancel_grace = LONG.unwrap()));
         let dropped = Arc::new(());
         let held = Held { _executor: Arc::clone(&executor), _dropped: Arc::clone(&dropped) };
         let flag = Arc::new(AtomicBool::new(false));
