@@ -242,8 +242,9 @@ def _point(make, kind, name, generator):
     file, line = generator.file_name or "", generator.begin_line + getattr(generator.cur_node, "lineno", 0)
     text = _text(name, "a trace point")
     number = hostcall.check_number(f"{kind}\0{text}", file, 0)
-    tail = file.encode()[-_POINT_FILE_BYTES:].decode(errors="ignore").split(os.sep)[-1]
-    words = _words_of(text, _POINT_NAME_BYTES) + _words_of(tail, _POINT_FILE_BYTES)
+    path = Path(file)
+    file = path.name if len(path.name.encode()) <= _POINT_FILE_BYTES else path.stem
+    words = _words_of(text, _POINT_NAME_BYTES) + _words_of(file, _POINT_FILE_BYTES)
     number = number - (1 << 32) if number >> 31 else number
     return make.cast(number, _I32), [make.cast(line, _I32), *(make.cast(word, _I64) for word in words)]
 
