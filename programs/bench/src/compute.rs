@@ -127,6 +127,26 @@ pub fn matmul(lane: &Lane, tiles: u32, a: &[f32], b: &[f32], c: &[Global<f32>]) 
 #[repr(C, align(16))]
 pub struct Four(pub [f32; 4]);
 
+/// Strips of 64 rows of `a` and of 64 columns of `b`, 16 numbers long, which the lanes of a workgroup share.
+pub type AStrip = [[Shared<[f32; 4]>; 4]; 64];
+pub type BStrip = [[Shared<[f32; 4]>; 16]; 16];
+
+/// Adds the products of two strips to the 4 × 4 numbers of the lane at this place.
+#[inline(always)]
+pub fn add_strip(sums: &mut [[f32; 4]; 4], [x, y]: [usize; 2], a_strip: &AStrip, b_strip: &BStrip) {
+    for four in 0..4 {
+        let from_a: [[f32; 4]; 4] = core::array::from_fn(|i| a_strip[y * 4 + i][four].get());
+        for k in 0..4 {
+            let from_b = b_strip[four * 4 + k][x].get();
+            for i in 0..4 {
+                for j in 0..4 {
+                    sums[i][j] += from_a[i][k] * from_b[j];
+                }
+            }
+        }
+    }
+}
+
 /// `c = a·b` of square matrices of `64·tiles` rows. Each workgroup of 256 lanes makes 64 × 64 numbers of `c`, of strips of
 /// 16 numbers that its lanes share; each lane 4 × 4.
 #[kernel(max_lanes = 256)]
@@ -152,17 +172,7 @@ pub fn matmul_tiled(
         a_strip[a_row][a_four].set(a[(tile_row * 64 + a_row) * fours + strip * 4 + a_four].0);
         b_strip[y][x].set(b[(strip * 16 + y) * fours + tile_column * 16 + x].0);
         lane.barrier();
-        for four in 0..4 {
-            let from_a: [[f32; 4]; 4] = core::array::from_fn(|i| a_strip[y * 4 + i][four].get());
-            for k in 0..4 {
-                let from_b = b_strip[four * 4 + k][x].get();
-                for i in 0..4 {
-                    for j in 0..4 {
-                        sums[i][j] += from_a[i][k] * from_b[j];
-                    }
-                }
-            }
-        }
+        add_strip(&mut sums, [x, y], a_strip, b_strip);
     }
     for i in 0..4 {
         for j in 0..4 {

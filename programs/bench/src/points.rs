@@ -1,7 +1,7 @@
 //! Kernels that compute, each with a span for every tile of its work and without: what trace points cost while nobody records them,
 //! and while somebody does.
 
-use crate::compute::{Four, force};
+use crate::compute::{Four, add_strip, force};
 use hostcall_device::raw::{DropNewest, RawStream};
 use hostcall_device::{Global, Lane, Shared, kernel, span};
 
@@ -80,18 +80,7 @@ macro_rules! matmul {
                     a_strip[a_row][a_four].set(a[(tile_row * 64 + a_row) * fours + strip * 4 + a_four].0);
                     b_strip[y][x].set(b[(strip * 16 + y) * fours + tile_column * 16 + x].0);
                     lane.barrier();
-                    for four in 0..4 {
-                        let from_a: [[f32; 4]; 4] =
-                            core::array::from_fn(|i| a_strip[y * 4 + i][four].get());
-                        for k in 0..4 {
-                            let from_b = b_strip[four * 4 + k][x].get();
-                            for i in 0..4 {
-                                for j in 0..4 {
-                                    sums[i][j] += from_a[i][k] * from_b[j];
-                                }
-                            }
-                        }
-                    }
+                    add_strip(&mut sums, [x, y], a_strip, b_strip);
                 }
             }
             for i in 0..4 {

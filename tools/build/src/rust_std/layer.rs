@@ -65,6 +65,7 @@ pub const INSERTED: &[Inserted] = inserted! {
     "src/sys/args/mod.rs", "    target_os = \"motor\" => {\n" => ALL_OF_IT;
     "src/sys/env/mod.rs", "    target_os = \"hermit\",\n" => "    hostcall_std,\n";
     "src/sys/env/mod.rs", HERMIT => ALL_OF_IT;
+    // SAFETY of what is inserted: `exit` takes any code, and ends the program.
     "src/sys/exit.rs", "        target_os = \"hermit\" => {\n"
         => "        hostcall_std => {\n            unsafe { crate::sys::pal::abi::exit(code) }\n        }\n";
     "src/sys/fs/mod.rs", HERMIT => AS_IMP;
@@ -90,6 +91,7 @@ pub const INSERTED: &[Inserted] = inserted! {
     // What a panic says goes to the host too, and the lane ends where a thread would unwind.
     "src/panicking.rs", "    rust_panic(payload)\n}\n"
         => "    #[cfg(hostcall_std)]\n    crate::sys::panicked(&*payload, location);\n";
+    // The `unsafe` is the library's own, before which this is inserted.
     "src/panicking.rs", "    let code = unsafe { __rust_start_panic(msg) };\n"
         => "    #[cfg(hostcall_std)]\n    crate::sys::end();\n";
 };
