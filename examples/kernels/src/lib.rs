@@ -12,6 +12,7 @@ pub mod mandelbrot;
 pub mod matrix;
 pub mod nbody;
 pub mod png;
+pub mod probe;
 pub mod reduction;
 pub mod sanitizer;
 pub mod solver;

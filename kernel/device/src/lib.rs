@@ -76,6 +76,7 @@ extern crate alloc;
 pub mod atomic;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod backtrace;
+mod block_on;
 mod bulk;
 pub mod call;
 mod disjoint;

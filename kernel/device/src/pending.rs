@@ -5,16 +5,22 @@ use crate::call::{CallOptions, call_any, enter, head};
 use crate::lane::Lane;
 use crate::packet::{self, Head, Started};
 use crate::target;
+use core::future::Future;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
+use core::pin::Pin;
+use core::task::{Context, Poll};
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::Line;
 
-/// A call on its way, of a lane of a launch. Dropping it waits for the reply and forgets it. A wave does not end before its
-/// calls were answered, also those that were forgotten.
+/// A call on its way, of a lane of a launch.
+///
+/// It is a future, too, which [`Lane::block_on`](crate::Lane::block_on) and any executor can run: it asks to be polled again
+/// until the reply is there. Dropping it forgets the call: the host goes on with it, and its reply goes to nobody. A wave does not
+/// end before its calls were answered, also those that were forgotten; a deadline bounds that.
 ///
 /// ```
 /// use hostcall_device::{Global, Lane, kernel, service};
@@ -107,13 +113,32 @@ fn finish(started: &Started) -> Result<Line, CallError> {
     started.finish(target::here())
 }
 
+/// Gives the call's result once; polled after that, [`CallError::Cancelled`].
+impl<R: Wire> Future for Pending<'_, R> {
+    type Output = Result<R, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.is_ready() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let taken = core::mem::replace(&mut *self, Self::done(Err(CallError::Cancelled)));
+        Poll::Ready(taken.wait())
+    }
+}
+
+// Nothing is pinned by it: a result is plain words.
+impl<R: Wire> Unpin for Pending<'_, R> {}
+
 impl<R: Wire> Drop for Pending<'_, R> {
     fn drop(&mut self) {
-        // A lane that unwinds does not wait; the last lane of its wave does.
-        if let State::InFlight(started, _) = &self.state
-            && !target::here().unwinding()
-        {
-            let _ = finish(started);
+        if let State::InFlight(started, _) = &self.state {
+            forget(started);
         }
     }
+}
+
+#[inline(never)]
+fn forget(started: &Started) {
+    started.forget(target::here());
 }

@@ -22,6 +22,7 @@ pub mod callers;
 pub mod calls;
 pub mod cancels;
 pub mod closures;
+pub mod futures;
 pub mod graphs;
 pub mod grids;
 pub mod math;

@@ -27,7 +27,7 @@ pub fn pending_order(lane: &Lane, out: &[Global<u64>]) {
 #[kernel]
 pub fn pending_dropped(lane: &Lane, out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
-    for i in 0..20 {
+    for i in 0..100 {
         drop(Echo::start_one(lane, i));
         if i % 3 == id % 3 {
             let kept = Echo::start_seven(lane, [id; 7]);

@@ -169,7 +169,8 @@ pub struct WaveRecordWords {
     pub places: SlotPlaces,
     /// The slot, [`NO_SLOT`] or [`CLAIMING`].
     pub slot: u32,
-    /// Calls that are waited for later ([`SlotStateWords::holder`]) and have not been.
+    /// Calls that are waited for later ([`SlotStateWords::holder`]) and have not been, and in its upper bits what the wave itself
+    /// notes of those that were forgotten.
     pub pending: u32,
     /// Lanes that have ended, one bit a lane.
     pub ended: u64,

@@ -34,6 +34,9 @@ use hostcall_abi::word::{Doorbell, Line, MAX_PAIRS, MAX_POST_WORDS, Owner, PostH
 const CANCELLED: u32 = 1;
 const LOST: u32 = 2;
 
+/// Of [`SlotState`]'s holder: no lane waits for the call. Home slots are far fewer.
+const FORGOTTEN: u32 = 1 << 31;
+
 /// Entries of a ring in a GPU's cache line of 128 bytes.
 const LINE_ENTRIES: u32 = 8;
 
@@ -645,7 +648,17 @@ impl<'m> Slot<'m> {
 
     /// Whether the extra slot is held by the wave with this home slot.
     pub fn is_held_by(&self, home: u32) -> bool {
-        self.get(&self.state.holder) == home + 1
+        self.get(&self.state.holder) & !FORGOTTEN == home + 1
+    }
+
+    /// Notes that no lane waits for the extra slot's call any more.
+    pub(super) fn forget(&self) {
+        self.set(&self.state.holder, self.get(&self.state.holder) | FORGOTTEN);
+    }
+
+    /// Whether the wave with this home slot holds the extra slot for a call that was forgotten.
+    pub(super) fn is_forgotten_by(&self, home: u32) -> bool {
+        self.get(&self.state.holder) == (home + 1) | FORGOTTEN
     }
 
     /// Forgets who holds the extra slot.

@@ -34,8 +34,8 @@ use super::home::{Homes, Place};
 use super::slot::Slot;
 use super::state::SlotState;
 use crate::primitive::{
-    AtomicU32, AtomicU64, Ordering, Owned, add_in_wave, cas_in_wave, load_in_wave, or_in_wave, store_in_wave,
-    store_places_in_wave,
+    AtomicU32, AtomicU64, Ordering, Owned, acquire_in_wave, add_in_wave, cas_in_wave, load_in_wave,
+    or_in_wave, release_in_wave, store_in_wave, store_places_in_wave,
 };
 #[cfg(target_arch = "nvptx64")]
 use crate::primitive::{load_four_shared, shared_address};
@@ -196,6 +196,11 @@ impl Channel<'_> {
     }
 }
 
+/// Bits of [`WaveRecord::pending`] beside the number of calls: some of these were forgotten.
+const SOME_FORGOTTEN: u32 = 1 << 30;
+/// A lane gives slots of forgotten calls back.
+const COLLECTING: u32 = 1 << 31;
+
 /// What the lanes of one wave share: [`hostcall_abi::layout::WaveRecordWords`], field for field.
 #[repr(C, align(16))]
 pub struct WaveRecord {
@@ -347,6 +352,48 @@ impl WaveRecord {
     #[inline]
     pub fn end_pending(&self) {
         add_in_wave(&self.pending, u32::MAX);
+    }
+
+    /// Notes that nobody waits any more for the call of an extra slot that the wave has: [`Self::collect_forgotten`] gives the
+    /// slot back once the answer is there, and else [`Self::release`].
+    pub fn forget_pending(&self, extra: Slot<'_>) {
+        extra.forget();
+        let mut old = self.pending.load(Ordering::Relaxed);
+        while let Err(now) = release_in_wave(&self.pending, old, old | SOME_FORGOTTEN) {
+            old = now;
+        }
+    }
+
+    /// Gives back the extra slots of forgotten calls whose answers have come. A lane that comes while another one does it does
+    /// nothing.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the calling lane's wave has the record, which has claimed the slot `home` of `channel`.
+    pub unsafe fn collect_forgotten(&self, channel: Channel<'_>, home: u32) {
+        let old = self.pending.load(Ordering::Relaxed);
+        // Acquire pairs with the release of who has forgotten a call.
+        if old & (SOME_FORGOTTEN | COLLECTING) != SOME_FORGOTTEN
+            || acquire_in_wave(&self.pending, old, old ^ (SOME_FORGOTTEN | COLLECTING)).is_err()
+        {
+            return;
+        }
+        let (mut done, mut left) = (0, 0);
+        for index in (0..channel.sizes.layout.extra_slots).filter(|index| channel.extras.is_taken(*index)) {
+            // SAFETY: SLOT-OWNER: as in `finish_forgotten`; no other lane uses a slot whose call the wave has forgotten.
+            let extra = unsafe { channel.extra(index) };
+            if !extra.is_forgotten_by(home) {
+            } else if extra.is_answered() && !extra.is_lost() {
+                extra.clear_holder();
+                channel.extras.release(index);
+                done += 1;
+            } else {
+                left = SOME_FORGOTTEN;
+            }
+        }
+        let mut old = self.pending.load(Ordering::Relaxed);
+        while let Err(now) = release_in_wave(&self.pending, old, (old & !COLLECTING | left) - done) {
+            old = now;
+        }
     }
 
     /// Notes that these lanes end, and returns whether the lanes `all` of the wave have ended. One lane does it for those

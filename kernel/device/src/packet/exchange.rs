@@ -2,7 +2,7 @@
 
 use super::held::{HOME, claim_extra, extra_slot, release_extra};
 use super::patience::{Patience, Vain};
-use super::{claim, current, stop_stream};
+use super::{channel, claim, current, stop_stream};
 use crate::group::Group;
 use crate::target::{self, Here};
 use hostcall_abi::status::{CallError, Status};
@@ -255,9 +255,14 @@ pub(crate) fn start(here: Here, head: Head, line: &Line) -> Option<Started> {
     if current(here).is_cancelled() {
         target::exit_lane();
     }
-    let extra = claim_extra(here, home);
+    let mut extra = claim_extra(here, home);
     if extra == HOME {
-        return None;
+        // SAFETY: SLOT-OWNER: the lane's wave has claimed the slot in this channel.
+        unsafe { here.record().collect_forgotten(channel(here), home) };
+        extra = claim_extra(here, home);
+        if extra == HOME {
+            return None;
+        }
     }
     here.record().begin_pending();
     let slot = extra_slot(here, extra);
@@ -277,10 +282,24 @@ impl Started {
     pub fn finish(&self, here: Here) -> Result<Line, CallError> {
         let slot = extra_slot(here, self.extra);
         let reply = receive(slot, Group::alone(), self.packet, Look::AllTheTime);
-        if poll(slot, 0, &self.packet).is_some() {
+        self.give_back(here);
+        reply
+    }
+
+    /// Waits no longer. The slot is given back at once if the reply is there, and by the wave later if not.
+    pub fn forget(&self, here: Here) {
+        if !self.give_back(here) {
+            here.record().forget_pending(extra_slot(here, self.extra));
+        }
+    }
+
+    /// Gives the slot back if the reply is there, and returns whether it is.
+    fn give_back(&self, here: Here) -> bool {
+        let is_ready = self.is_ready(here);
+        if is_ready {
             release_extra(here, self.extra);
             here.record().end_pending();
         }
-        reply
+        is_ready
     }
 }

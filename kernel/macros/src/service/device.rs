@@ -22,7 +22,8 @@ pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method], internal
         deadline.push(functions.waiting(&quote!(self,), functions.call()));
         plain.push(functions.waiting(&quote!(), functions.forward(&within)));
         if method.words_only() {
-            plain.push(functions.starting(&lane));
+            deadline.push(functions.starting(&quote!(self,), &lane, functions.start(&lane)));
+            plain.push(functions.starting(&quote!(), &lane, functions.forward_start(&within, &lane)));
         }
         if method.words_only() && !method.has_result {
             plain.push(functions.posting());
@@ -153,22 +154,35 @@ impl<'a> Functions<'a> {
         if *is_unsafe { quote!(unsafe { #forward }) } else { forward }
     }
 
-    /// The function that begins a call, which is waited for later.
-    fn starting(&self, lane: &Ident) -> TokenStream {
-        let Self { k, service, method, calls, unsafety, parameters, arguments, described, .. } = self;
+    /// A function that begins a call, which is waited for later.
+    fn starting(&self, receiver: &TokenStream, lane: &Ident, body: TokenStream) -> TokenStream {
+        let Self { k, service, method, unsafety, parameters, .. } = self;
         let (name, result, safety) = (method.name.unraw(), &method.result, self.safety());
         let start = format_ident!("start_{}", name);
-        let started =
-            self.made(quote!(#calls::start(#lane, #described, #k::CallOptions::DEFAULT, &#arguments)));
         let docs = format!("Starts [`{service}::{name}`] for the lane that calls, to be waited for later.");
         quote! {
             #[doc = #docs]
             #safety
             #[inline]
-            pub #unsafety fn #start(#lane: &#k::Lane, #parameters) -> #k::Pending<'_, #result> {
-                #started
+            pub #unsafety fn #start(#receiver #lane: &#k::Lane, #parameters) -> #k::Pending<'_, #result> {
+                #body
             }
         }
+    }
+
+    /// The beginning of a call, with the options that `self` has.
+    fn start(&self, lane: &Ident) -> TokenStream {
+        let Self { calls, arguments, described, .. } = self;
+        self.made(quote!(#calls::start(#lane, #described, self.0, &#arguments)))
+    }
+
+    /// The same of the function with options, with the default ones.
+    fn forward_start(&self, within: &Ident, lane: &Ident) -> TokenStream {
+        let Self { k, method: Method { name, is_unsafe, .. }, inputs, .. } = self;
+        let start = format_ident!("start_{}", name.unraw());
+        let forward = quote!(#within::#start(#within(#k::CallOptions::DEFAULT), #lane, #(#inputs),*));
+        // SAFETY: the caller's promise to this function is the one to the other.
+        if *is_unsafe { quote!(unsafe { #forward }) } else { forward }
     }
 
     /// The function that posts.

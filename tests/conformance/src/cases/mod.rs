@@ -6,6 +6,7 @@ mod callers;
 mod calls;
 mod closures;
 mod foreign;
+mod futures;
 mod graphs;
 mod grids;
 mod lifecycle;
@@ -70,6 +71,7 @@ cases! {
     calls: words types partial_waves positions increments once divergence chosen few_slots many_workgroups services_run_in_any_way;
     posts: order rings_wrap rings_resized mixed sizes left_behind looked_for refused;
     posts: pending_calls pending_past_the_pool pending_beside_a_call forgotten_calls;
+    futures: joined unordered chosen cancelled;
     bytes: lengths own_lengths megabyte small in_turn in_parts too_large;
     statuses: failures unsafe_methods timeouts default_service registered_while_running removed duplicates_are_refused;
     lifecycle: cancelled_while_waiting cancelled_between_calls broken_slots lost_call closed_with_calls_in_flight two_devices two_gpus several_consumers idle;
