@@ -167,6 +167,13 @@ HOSTCALL_LONG_FUNCTION struct hostcall_point *hostcall_make_point_(uint32_t kind
     return hostcall_numbered_point_of_((uint32_t)number, &made);
 }
 
+/* Counts a record that is lost, since its point has no place in the table. */
+HOSTCALL_LONG_FUNCTION void hostcall_lose_point_(uint64_t context) {
+    const uint64_t points = hostcall_points_of_(context);
+    if (points != 0 && hostcall_rank_(hostcall_lanes_()) == 0)
+        hostcall_add_(((const struct hostcall_raw_stream *)(uintptr_t)points)->dropped, 1);
+}
+
 /* Says what a counter shows: a value of 64 bits, and its type (HOSTCALL_TAG_ of the header). */
 HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_count_point(int64_t context, int32_t mask, int32_t number, int32_t tag, int32_t line, int64_t name,
                                                        int64_t more, int64_t rest, int64_t file, int64_t end, int64_t value) {
@@ -175,6 +182,8 @@ HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_count_point(int64_t context, int32_t 
             hostcall_make_point_(HOSTCALL_POINT_COUNTER_, number, tag, line, name, more, rest, file, end);
         if (point != 0)
             hostcall_put_counter_((uint64_t)context, point, (uint64_t)value);
+        else
+            hostcall_lose_point_((uint64_t)context);
     }
     return 0;
 }
@@ -185,6 +194,8 @@ HOSTCALL_EXPORTED_IN_LINE int64_t hostcall_begin_point(int64_t context, int32_t 
     if (mask == 0 || !hostcall_is_traced((uint64_t)context))
         return 0;
     struct hostcall_point *point = hostcall_make_point_(HOSTCALL_POINT_BEGIN_, number, 0, line, name, more, rest, file, end);
+    if (point == 0)
+        hostcall_lose_point_((uint64_t)context);
     return point != 0 ? (int64_t)hostcall_begin_((uint64_t)context, point) : 0;
 }
 
@@ -194,6 +205,8 @@ HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_end_point(int64_t context, int32_t ma
         struct hostcall_point *point = hostcall_numbered_point_of_((uint32_t)number, 0);
         if (point != 0)
             hostcall_end_((uint64_t)context, point, (uint64_t)began);
+        else
+            hostcall_lose_point_((uint64_t)context);
     }
     return 0;
 }

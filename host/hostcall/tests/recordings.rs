@@ -1,6 +1,6 @@
 //! Recordings of trace points that begin and end while kernels run.
 
-use hostcall::device::PinnedBuffer;
+use hostcall::device::{PinnedBuffer, SoftwareDeviceConfig};
 use hostcall::trace::{Event, Names, Point, PointKind, Reader, Summary, Tracer};
 use hostcall::{
     Device, Error, Global, Grid, Lane, LaunchKernel, PointFilter, Stream, counter, event, kernel, span,
@@ -309,4 +309,47 @@ fn what_cancelled_waves_said_is_there() {
     drop((stream, device));
     let recorded = Recorded::read(&path, &tracer);
     assert_eq!(recorded.counts(), HashMap::from([("began".into(), 4)]));
+}
+
+/// Writes as fast as it can, without a call at which it could end.
+#[kernel]
+fn writes_on(lane: &Lane, began: &[Global<u32>]) {
+    began[lane.global_id()].set(1);
+    for round in 0u64.. {
+        event!("{} {} {} {} {round}", round, round, round, round);
+    }
+}
+
+/// Lanes that are ended by force anywhere, also while they take a page, leave the pages to those that come after them.
+#[test]
+fn lanes_that_are_ended_by_force_lose_no_pages() {
+    const LAUNCHES: u32 = 700;
+    let folder = tempfile::tempdir().unwrap();
+    let config = SoftwareDeviceConfig { cancel_grace: Duration::from_micros(100), ..Default::default() };
+    let device = Device::builder("cpu").software(config).open().unwrap();
+    let (stream, began) = (device.stream().unwrap(), device.pinned::<u32>(3).unwrap());
+    let (_, tracer) = file(&folder, "forced.trace");
+    let recording = device.record_points(&tracer, PointFilter::default()).unwrap();
+    for _ in 0..LAUNCHES {
+        began.iter().for_each(|began| began.set(0));
+        let launch = writes_on.launch(&stream, Grid::new(3, 1), (&began,)).unwrap();
+        let begin = Instant::now();
+        while began.iter().any(|began| began.get() == 0) {
+            assert!(begin.elapsed() < PATIENCE, "the kernel does not begin");
+            thread::yield_now();
+        }
+        launch.cancel();
+        stream.synchronize_for(PATIENCE).unwrap_err();
+    }
+    drop(recording);
+    drop(tracer);
+    let (path, tracer) = file(&folder, "after.trace");
+    let recording = device.record_points(&tracer, PointFilter::default()).unwrap();
+    short.launch(&stream, Grid::new(20_000, 1), ()).unwrap();
+    stream.synchronize_for(PATIENCE).unwrap();
+    drop(recording);
+    drop((stream, device));
+    let recorded = Recorded::read(&path, &tracer);
+    assert_eq!(recorded.summary.lost_points, 0);
+    assert_eq!(recorded.counts(), HashMap::from([("whole".into(), 40_000), ("half of it".into(), 20_000)]));
 }

@@ -96,7 +96,8 @@ impl DeviceClock {
         Some(at.max(0) as u64)
     }
 
-    fn at(&self, device_ns: u64) -> Option<i64> {
+    /// Returns the place of a device's time, also where it lies before the trace. It is not taken for one that was placed.
+    pub fn at(&self, device_ns: u64) -> Option<i64> {
         let behind = self.pieces.partition_point(|piece| piece.from_ns <= device_ns);
         Some(self.pieces.get(behind.saturating_sub(1))?.at(device_ns))
     }

@@ -48,6 +48,9 @@ pub struct PointsPage<'a> {
 /// How often two clocks that are one are read, of which the time counts that took the least.
 const LOOKS: usize = 32;
 
+/// So far before a recording's begin its first records may seem to lie, in ns: the device's clock is known by comparisons.
+const CLOCKS_APART_NS: i64 = 10_000_000;
+
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     kind: PointKind,
@@ -83,6 +86,8 @@ impl PointNumbers {
 pub struct Points {
     source: Source,
     numbers: Arc<PointNumbers>,
+    /// No record of theirs is from before that time of the trace.
+    from_ns: i64,
     clock: Mutex<DeviceClock>,
     /// Taken behind the clock.
     others: Mutex<OtherWaves>,
@@ -94,7 +99,8 @@ impl Points {
     /// The trace points, with these numbers, of the device with this source.
     pub fn new(source: Source, numbers: Arc<PointNumbers>) -> Self {
         let (clock, others, named) = Default::default();
-        Self { source, numbers, clock, others, named }
+        let from_ns = source.now_ns() as i64 - CLOCKS_APART_NS;
+        Self { source, numbers, from_ns, clock, others, named }
     }
 
     /// What records the device's calls and launches.
@@ -157,7 +163,8 @@ impl Points {
     }
 
     /// Records a page, of launches that are `wanted`. What is no record in it counts as one that was lost, and so does all that is
-    /// behind it. Records of points that the trace has no name of belong to one that has ended.
+    /// behind it. Records of points that the trace has no name of belong to one that has ended, and so do those from before it
+    /// began: a wave on a GPU that goes on tells late of what it has recorded last.
     pub fn page(&self, page: &PointsPage<'_>, mut wanted: impl FnMut(LaunchId) -> bool) {
         let (mut rest, mut lost) = (page.words, page.dropped);
         let mut parts = Parts::new(page.slot);
@@ -166,7 +173,7 @@ impl Points {
         let named = self.named.lock();
         while !rest.is_empty() {
             let is_here = |point| named.contains(&point) || !self.numbers.has(point);
-            let taken = Self::put(&mut clock, &mut others, is_here, rest, &mut parts);
+            let taken = Self::put(&mut clock, &mut others, is_here, self.from_ns, rest, &mut parts);
             let Some(behind) = taken else {
                 lost = lost.saturating_add(1);
                 break;
@@ -189,17 +196,21 @@ impl Points {
         }
     }
 
-    /// Appends the first record, if its point `is_here`, with its times on the trace's time line. Returns what is behind it.
+    /// Appends the first record, if its point `is_here` and its time is not before `from_ns`, with its times on the trace's time line. Returns what is behind it.
     fn put<'w>(
         clock: &mut DeviceClock,
         others: &mut OtherWaves,
         is_here: impl Fn(u32) -> bool,
+        from_ns: i64,
         words: &'w [u64],
         to: &mut Parts,
     ) -> Option<&'w [u64]> {
         let head = PointHead::of_word(*words.get(1)?)?;
         let (record, rest) = words.split_at_checked(record_bytes(head.words) as usize / 8)?;
         if !is_here(head.point) {
+            return Some(rest);
+        }
+        if clock.at(record[0])? < from_ns {
             return Some(rest);
         }
         let at_ns = clock.place(record[0])?;
@@ -231,6 +242,11 @@ mod tests {
     use crate::{Event, Reader, Tracer};
     use std::time::Duration;
 
+    /// Points of a trace whose records say times of their own.
+    fn unbounded(source: Source, numbers: Arc<PointNumbers>) -> Points {
+        Points { from_ns: i64::MIN, ..Points::new(source, numbers) }
+    }
+
     fn head(kind: PointKind, point: u32, words: u32) -> u64 {
         PointHead { kind, point, words, lanes: 32, first_lane: 1 }.of_wave(1)
     }
@@ -239,7 +255,7 @@ mod tests {
     #[test]
     fn the_hosts_own_clock_is_not_bent() {
         let tracer = Tracer::builder().writer(std::io::sink()).start().unwrap();
-        let points = Points::new(tracer.source("cpu", "hostcall"), Arc::default());
+        let points = unbounded(tracer.source("cpu", "hostcall"), Arc::default());
         let far = 1 << 40;
         points.has_hosts_clock(|| points.now_ns() + far);
         let place = |device_ns| points.clock.lock().place(device_ns).unwrap();
@@ -259,7 +275,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("points.trace");
         let tracer = Tracer::builder().file(&file).unwrap().start().unwrap();
-        let points = Points::new(tracer.source("cpu", "hostcall"), Arc::default());
+        let points = unbounded(tracer.source("cpu", "hostcall"), Arc::default());
         let register = |kind, tags, text| points.register(kind, tags, 7, 1000, "kernel.rs", text).unwrap();
         let span = register(PointKind::Begin, 0, "step");
         let event = register(PointKind::Event, 0x11, "{} of {:#x}");
@@ -313,7 +329,7 @@ mod tests {
     fn records_of_other_traces_and_launches_are_left_out() {
         let (tracer, later) = (Tracer::builder().start().unwrap(), Tracer::builder().start().unwrap());
         let numbers = Arc::<PointNumbers>::default();
-        let of = |tracer: &Tracer| Points::new(tracer.source("cpu", "hostcall"), numbers.clone());
+        let of = |tracer: &Tracer| unbounded(tracer.source("cpu", "hostcall"), numbers.clone());
         let (first, second) = (of(&tracer), of(&later));
         let register =
             |points: &Points, text| points.register(PointKind::Begin, 0, 7, 1000, "kernel.rs", text).unwrap();
@@ -340,7 +356,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("points.trace");
         let tracer = Tracer::builder().file(&file).unwrap().start().unwrap();
-        let points = Points::new(tracer.source("cpu", "hostcall"), Arc::default());
+        let points = unbounded(tracer.source("cpu", "hostcall"), Arc::default());
         let span = points.register(PointKind::Begin, 0, 7, 1000, "k.cu", "step").unwrap();
         let event = points.register(PointKind::Event, 0x11, 8, 1000, "k.cu", "{} of {}").unwrap();
         points.compare_clocks(90_000, 100_100, 90_200);
@@ -375,5 +391,37 @@ mod tests {
             (second, PointKind::End, 110_100, 110_400, vec![]),
         ];
         assert_eq!(seen, expected);
+    }
+
+    /// A wave on a GPU tells of its last records with its next one, which may be of a later recording.
+    #[test]
+    fn records_from_before_the_trace_are_left_out() {
+        let tracer = Tracer::builder().start().unwrap();
+        let points = Points::new(tracer.source("cpu", "hostcall"), Arc::default());
+        let minute_ns = 60_000_000_000;
+        points.has_hosts_clock(|| points.now_ns() + 2 * minute_ns);
+        let event = points.register(PointKind::Event, 0, 7, 0, "kernel.rs", "late").unwrap();
+        let now_ns = points.now_ns() + 2 * minute_ns;
+        let records =
+            [now_ns - minute_ns, now_ns].map(|at_ns| [at_ns, head(PointKind::Event, event, 0), 9, 0]);
+        let mut asked = 0;
+        let page = PointsPage { words: records.as_flattened(), ..PointsPage::default() };
+        points.page(&page, |_| {
+            asked += 1;
+            true
+        });
+        let summary = tracer.finish(Duration::from_secs(60));
+        assert_eq!((asked, summary.lost_points), (1, 0));
+    }
+
+    /// What devices say that they have dropped is added up, whatever they say.
+    #[test]
+    fn numbers_of_lost_records_do_not_overflow() {
+        let tracer = Tracer::builder().start().unwrap();
+        let points = Points::new(tracer.source("cpu", "hostcall"), Arc::default());
+        for slot in 0..2 {
+            points.page(&PointsPage { slot, dropped: 1 << 63, ..PointsPage::default() }, |_| true);
+        }
+        assert_eq!(tracer.finish(Duration::from_secs(60)).lost_points, u64::MAX);
     }
 }

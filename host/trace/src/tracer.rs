@@ -286,7 +286,9 @@ impl Tracer {
     pub fn lost_records(&self) -> u64 {
         let (calls, others) = self.0.queue.dropped();
         let results = self.0.results.lock();
-        calls + others + results.launches_past_names + results.lost_points
+        [others, results.launches_past_names, results.lost_points]
+            .into_iter()
+            .fold(calls, u64::saturating_add)
     }
 
     /// Ends the recording, of all clones, and waits until what was recorded is written, or until this time is over. What is not

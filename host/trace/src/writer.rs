@@ -74,7 +74,9 @@ pub(crate) fn run(
             events.ends.iter().for_each(|event| names.note(event));
             posts.iter().for_each(|posts| latencies.add_posts(posts));
             results.calls += events.calls.len() as u64;
-            results.lost_points += events.points.iter().map(|(head, _)| head.lost).sum::<u64>();
+            // Devices say how many, and may say anything.
+            let lost = events.points.iter().map(|(head, _)| head.lost);
+            results.lost_points = lost.fold(results.lost_points, u64::saturating_add);
             results.posts += posts.iter().map(|posts| posts.count).sum::<u64>();
         }
         // What calls refer to comes before them, and what ends after them.

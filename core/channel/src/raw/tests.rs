@@ -234,7 +234,7 @@ proptest! {
                 collector.take_back(channel.region(), &chunk);
             }
         }
-        collector.sweep_lost(channel.region(), RawRingWords { head: u64::MAX, known: 7 << 32 | 3 });
+        collector.sweep_lost(channel.region(), RawRingWords { head: u64::MAX, known: 7 << 32 | 3 }, |_| false);
         for page in 0..16 {
             // A word that says that a page was opened is believed until its launch has ended.
             channel.words[(channel.layout.header_at(page) + header::OPENED) as usize].store(0, Ordering::Relaxed);
@@ -334,7 +334,7 @@ fn pages_that_killed_waves_took_come_back() {
     );
     assert!(collector.sweep(channel.region(), News::OfAll, |_| true, |_, _| place, &mut chunks));
     assert_eq!(channel.words_of(&chunks[0]), [1, 2]);
-    collector.sweep_lost(channel.region(), channel.ring.words());
+    collector.sweep_lost(channel.region(), channel.ring.words(), |_| false);
     assert_eq!((collector.counts().swept, collector.free_pages(channel.region())), (2, 15));
     collector.take_back(channel.region(), &chunks[0]);
     assert_eq!(collector.free_pages(channel.region()), 16);
@@ -345,6 +345,21 @@ fn pages_that_killed_waves_took_come_back() {
         (0..20).take_while(|_| channel.writer(1).open(Channel::opening(1), true)).count()
     };
     assert_eq!(taken, 16);
+}
+
+/// Pages that stay open for their slots' next waves are not given out with those that killed waves took.
+#[test]
+fn pages_that_stay_open_are_kept() {
+    let channel = Channel::new(16, 128, 2);
+    let mut collector = Collector::new(channel.region(), 2, 8, 1);
+    let mut chunks = VecDeque::new();
+    assert!(channel.write(0, 1));
+    let open = (channel.state_word(0, 0).unwrap() >> 32) as u32 - 1;
+    channel.ring.take_page();
+    collector.collect(channel.region(), News::OfAll, &mut chunks);
+    collector.sweep_lost(channel.region(), channel.ring.words(), |page| page == open);
+    assert_eq!((collector.counts().swept, collector.free_pages(channel.region())), (1, 15));
+    assert!(channel.write(0, 2), "its page has room");
 }
 
 /// A wave takes a position and is slow to read the entry there, while another takes and returns all other pages again and again.

@@ -422,7 +422,7 @@ impl<'m> Run<'m> {
         }
         // SAFETY: as above.
         let ring = if self.is_hostile { self.alleged.0 } else { unsafe { *self.memory.ring.get() } };
-        self.collector.sweep_lost(self.memory.region(), ring);
+        self.collector.sweep_lost(self.memory.region(), ring, |_| false);
         self.runs = runs;
     }
 
@@ -498,7 +498,11 @@ impl<'m> Run<'m> {
                     self.memory.words()[at as usize].store(0, Ordering::Relaxed);
                 }
             }
-            self.collector.sweep_lost(self.memory.region(), RawRingWords { head: u64::MAX, known: 0 });
+            self.collector.sweep_lost(
+                self.memory.region(),
+                RawRingWords { head: u64::MAX, known: 0 },
+                |_| false,
+            );
             self.collector.give_all_parts(self.memory.region());
             // What was held back goes into the ring at the next look.
             self.collect();

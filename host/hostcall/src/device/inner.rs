@@ -96,6 +96,8 @@ pub(crate) trait DevicePoints: Send + Sync {
     fn switch(&self, recording: u64, is_on: bool) -> Result<(), Error>;
     /// Ends a recording, if it is not over: all that was written is in the tracer's queue then.
     fn end(&self, recording: u64);
+    /// Takes back what waves that were ended by force had of the pages, by their home slots, which nobody has.
+    fn restore(&self, homes: &[u32]);
 }
 
 /// Where kernels that others launch write trace points.
@@ -239,6 +241,7 @@ impl Inner {
             self.server.reset(&slots);
             channel.forget(&slots);
         }
+        self.points.restore(&homes);
         ended.restore_slots(&homes);
     }
 

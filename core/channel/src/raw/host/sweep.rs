@@ -56,12 +56,18 @@ impl Collector {
     }
 
     /// Gives out the pages that waves took and were killed before they wrote the header, and those that they were about to
-    /// take. Nothing runs that could use the channel, and [`Collector::sweep`] has found nothing.
-    pub fn sweep_lost(&mut self, region: RawRegion<'_>, ring: RawRingWords) {
+    /// take, but not those that `stays_open` names. Nothing runs that could use the channel, and [`Collector::sweep`], where
+    /// pages are a launch's, has found nothing.
+    pub fn sweep_lost(
+        &mut self,
+        region: RawRegion<'_>,
+        ring: RawRingWords,
+        stays_open: impl Fn(u32) -> bool,
+    ) {
         self.over_until = ring.head;
         for page in 0..self.layout.pages() {
             let known = &mut self.pages[page as usize];
-            if known.ticket < ring.head && !known.is_closed {
+            if known.ticket < ring.head && !known.is_closed && !stays_open(page) {
                 self.counts.swept += 1;
                 known.is_closed = true;
                 if known.chunks == 0 {

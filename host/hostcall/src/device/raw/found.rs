@@ -1,6 +1,7 @@
 //! What the host finds of a raw channel, until readers have it.
 
 use super::copier::{self, Copier};
+use super::memory::STATE_WORDS;
 use super::{Memory, RawStatistics, WrittenByOthers};
 use crate::device::core::{Core, HoldsWaves};
 use crate::device::error::Error;
@@ -10,7 +11,7 @@ use hostcall_abi::raw::{FOREIGN_STATES, Place, RAW_STATE_PLACE_WORD};
 use hostcall_channel::raw::{Chunk, Collector, News, RawRegion};
 use hostcall_locks::Mutex;
 use hostcall_server::Server;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -56,7 +57,7 @@ pub(super) struct Found {
     pub overwritten_told: u64,
     /// Whether a reader has had a chunk since something ran: nothing is overwritten until something runs again.
     pub is_left_alone: bool,
-    /// Whether waves may have been killed since nothing was found lost.
+    /// Whether waves may have been killed since nothing was found lost; of trace points, whether some were ended by force.
     may_be_lost: bool,
     /// How many launches had ended when their pages were swept last. None of them has left a page since.
     swept_after: u64,
@@ -166,8 +167,19 @@ impl Inner {
             collector.sweep(region, news, is_over, |slot, word| self.state_word(slot, word), chunks)
         };
         let mut is_new = collector.collect(region, news, chunks);
-        // Pages of trace points are of no launch, and stay open.
-        if self.others.is_some() {
+        if let Some(others) = &self.others {
+            // Pages of trace points are of no launch, and stay open. Lost are those that a wave took which was ended by force.
+            if !is_new && *may_be_lost && !others.may_write() && !self.may_be_written() {
+                let backend = &*self.core.backend;
+                let (ring, states) = (self.memory.ring(backend), self.memory.states(backend));
+                if !self.may_be_written()
+                    && let (Some(ring), Some(states)) = (ring, states)
+                {
+                    let open: HashSet<u32> = states.iter().filter_map(open_page).collect();
+                    collector.sweep_lost(region, ring, |page| open.contains(&page));
+                    *may_be_lost = false;
+                }
+            }
             return is_new;
         }
         // Before the sweep: what ends meanwhile is for the next one.
@@ -183,7 +195,7 @@ impl Inner {
             if !self.may_be_written() {
                 is_new = sweep(collector, chunks);
                 if !is_new && let Some(ring) = ring {
-                    collector.sweep_lost(region, ring);
+                    collector.sweep_lost(region, ring, |_| false);
                     *may_be_lost = false;
                 }
             }
@@ -272,11 +284,23 @@ impl Inner {
             return;
         }
         let region = self.region();
-        for state in states {
-            if let Some(page) = ((state[0] >> 32) as u32).checked_sub(1) {
-                region.tell_place(page, Place(state[RAW_STATE_PLACE_WORD]));
+        for state in &states {
+            tell_place(region, state);
+        }
+    }
+
+    /// Closes what waves that were ended by force have left of trace points in the states of these home slots, which nobody has. What
+    /// they wrote last, in their records, is gone.
+    pub fn restore(&self, homes: &[u32]) {
+        let backend = &*self.core.backend;
+        let Some(states) = self.memory.states(backend) else { return };
+        for home in homes {
+            if let Some(state) = states.get(*home as usize) {
+                tell_place(self.region(), state);
+                self.memory.forget_page(backend, *home);
             }
         }
+        self.found.lock().may_be_lost = true;
     }
 
     pub fn statistics(&self) -> RawStatistics {
@@ -305,5 +329,17 @@ impl Inner {
 
     pub fn enter(&self) {
         self.users.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The page that is open for a slot, by its state.
+fn open_page(state: &[u64; STATE_WORDS]) -> Option<u32> {
+    ((state[0] >> 32) as u32).checked_sub(1)
+}
+
+/// Tells how far the page is written that is open for a slot, if there is one.
+fn tell_place(region: RawRegion<'_>, state: &[u64; STATE_WORDS]) {
+    if let Some(page) = open_page(state) {
+        region.tell_place(page, Place(state[RAW_STATE_PLACE_WORD]));
     }
 }

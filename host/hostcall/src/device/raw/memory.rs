@@ -6,12 +6,14 @@ use crate::device::error::Error;
 use crate::device::graph::check_allocation;
 use hostcall_abi::raw::{
     FOREIGN_STATES, ForeignRawParams, RAW_RING_BYTES, RAW_STATE_BYTES, RawLayout, RawParams, RawRingWords,
+    RawStateWords,
 };
 use hostcall_channel::raw::{RawRegion, Run};
 use hostcall_seam::{Backend, BackendError, DeviceAddress, Memory as DeviceMemory, Pinned, Queue};
+use std::mem::offset_of;
 use std::sync::Arc;
 
-const STATE_WORDS: usize = RAW_STATE_BYTES / 8;
+pub(super) const STATE_WORDS: usize = RAW_STATE_BYTES / 8;
 
 /// What staged channels have in memory of the device.
 struct Staged {
@@ -156,6 +158,14 @@ impl Memory {
         unsafe { backend.load_words(self.states.address(), &mut bytes, 8) }.ok()?;
         let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>();
         Some(words.as_chunks().0.to_vec())
+    }
+
+    /// Notes in a slot's state that no page is open for it. What fails is a device that is gone.
+    pub fn forget_page(&self, backend: &dyn Backend, slot: u32) {
+        let at = slot as usize * RAW_STATE_BYTES + offset_of!(RawStateWords, page);
+        assert!(at + 4 <= self.states.len(), "a state that the channel has");
+        // SAFETY: the state lies there, and no wave has the slot.
+        let _ = unsafe { backend.store_words(self.states.address().offset(at as u64), &[0; 4], 4) };
     }
 
     /// How waves share the free pages; `None` when the device fails.

@@ -19,7 +19,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Of a channel's pages, the part of which places have one open at most.
+/// Of a channel's pages, but for one that each home slot may have open, the part of which places have one open at most.
 const PART_OF_PAGES: u32 = 2;
 
 /// Where kernels of others write trace points of a device.
@@ -40,7 +40,8 @@ impl WrittenByOthers {
     pub fn new(core: &Core, layout: RawLayout, home_slots: u32) -> Result<Self, Error> {
         let backend = core.backend.clone();
         assert!(layout.page_bytes() <= MOST_PLACE_PAGE_BYTES, "pages of which a place counts the bytes");
-        let places = home_slots.clamp(1, layout.pages() / PART_OF_PAGES);
+        let pages = layout.pages().saturating_sub(home_slots) / PART_OF_PAGES;
+        let places = home_slots.min(pages).max(1);
         let block = backend.allocate(POINTS_BYTES + places as usize * PLACE_BYTES)?;
         let is_software = backend.properties().kind == DeviceKind::Software;
         let params = PointsParams {
@@ -78,6 +79,11 @@ impl WrittenByOthers {
         unsafe { backend.store_words(self.block.address().offset(at as u64), bytes, width) }
     }
 
+    /// Whether kernels of others may write at any time.
+    pub fn may_write(&self) -> bool {
+        self.may_run.load(Ordering::SeqCst)
+    }
+
     /// The words of all places; `None` when the device fails or is gone.
     fn places(&self) -> Option<Vec<[u64; 2]>> {
         let mut bytes = vec![0; self.places as usize * PLACE_BYTES];
@@ -96,7 +102,7 @@ impl PointsOfOthers for WrittenByOthers {
     }
 
     fn tell(&self) {
-        let Some(memory) = self.memory.get().filter(|_| self.may_run.load(Ordering::SeqCst)) else { return };
+        let Some(memory) = self.memory.get().filter(|_| self.may_write()) else { return };
         // A wave changes both words of a place while it holds it. What two looks find, one after the other, belongs together.
         let (Some(before), Some(after)) = (self.places(), self.places()) else { return };
         let region = memory.region();

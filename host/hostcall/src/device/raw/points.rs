@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 /// Pages for each wave that the device holds: one that it fills, and one that is read meanwhile.
 const PAGES_A_WAVE: u32 = 2;
 const LEAST_PAGES: u32 = 64;
-const MOST_PAGES: u32 = 1 << 14;
+const MOST_PAGES: u32 = 1 << 15;
 const PAGE_BYTES: u32 = 4096;
 
 /// Bytes of which all records are multiples.
@@ -421,6 +421,13 @@ impl Drop for PointsChannel {
 }
 
 impl DevicePoints for PointsChannel {
+    fn restore(&self, homes: &[u32]) {
+        let channel = self.state.lock().channel.as_ref().map(|channel| channel.inner.clone());
+        if let Some(channel) = channel {
+            channel.restore(homes);
+        }
+    }
+
     fn of_others(&self) -> Result<Arc<dyn PointsOfOthers>, Error> {
         Ok(self.written_by_others()?.clone())
     }
