@@ -1,3 +1,14 @@
+//! The executor: which workgroups are resident, on which seats, and how launches end.
+//!
+//! Workgroups of a launch become resident in order; launches take turns, and one that runs leaves an eighth
+//! of the room to those that have none. A launch ends in one place: with its last resident workgroup, once no
+//! more will begin ([`Run::finish`]). One that is told to end ([`Shared::stop`]) begins no more workgroups,
+//! and its lanes end by force after the grace.
+//!
+//! Lanes' room and waves' slots are the queue's, under its lock, until [`Shared::admit`] gives them to a
+//! seat, whose they are until [`Shared::retire`]. Slots of waves that were ended in the middle go to the
+//! launch instead, until somebody restores them. No callback is called under the lock.
+
 use crate::config::Config;
 use crate::image::Images;
 use crate::kept;

@@ -1,3 +1,14 @@
+//! A launch: what it is given ([`Launch`]), what its launcher holds ([`LaunchHandle`]), and what its lanes
+//! read ([`Run`]).
+//!
+//! A launch is done once: when its outcome is set, no lane of it runs and none will. What must outlive the
+//! lanes ([`Launch::keep_alive`]) is dropped before that, or leaked if lanes were ended by force. Callbacks
+//! are called after it, each once, under no lock.
+//!
+//! Lanes read the launch all the time, so what changes while they run lies on cache lines of its own: the
+//! outcome, which seats add to under its lock when workgroups end. Abandoned slots are the outcome's from
+//! then until they are taken, and the taker's until they are restored.
+
 use crate::executor::Shared;
 use crate::image::ImageCode;
 use hostcall_abi::cpu::Entry;

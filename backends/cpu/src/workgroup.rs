@@ -1,3 +1,14 @@
+//! A resident workgroup: turns of its waves, its barrier, and how its lanes end.
+//!
+//! A turn lets each lane that can run do so until it gives way, so that lanes which wait for each other all
+//! get on. Lanes at a barrier go on once all that have not ended are there. Where all wait for each other for
+//! good, the launch fails.
+//!
+//! The seat owns the workgroup from when it begins until all lanes have ended; then [`Workgroup::retire`]
+//! gives back its slots. A wave's slot is abandoned if a lane of it was ended in the middle, since a call may
+//! be in flight on it. Memory and records are the lanes' until the last has ended: then the seat uses the
+//! memory again, unless lanes were ended by force.
+
 use crate::config::Draws;
 use crate::executor::Retired;
 use crate::kept;

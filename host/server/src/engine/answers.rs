@@ -5,9 +5,10 @@
 //! - Whoever answers a lane has the lock and clears the lane's bit of `open`: each lane is answered once.
 //! - When no bit is left, the way to the lanes is gone before the last bit is: whoever sees no lane that waits finds the
 //!   call's slot free.
-//! - A request is read and a reply is written under the lock, since the lane has its memory for other things once it is
-//!   answered. Such a copy takes its time. So consumers and the watchdog do not wait for the lock: they read words, try it,
-//!   or leave what is to be done to whoever has it ([`Answers::give_up_soon`]).
+//! - A request is read and a reply is written under the lock, since the lane has its memory for other things
+//!   once it is answered. Such a copy takes its time. So consumers and the watchdog do not wait for the lock
+//!   once another thread may have it: they read words, try it, or leave what is to be done to whoever has it
+//!   ([`Answers::give_up_soon`]).
 
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use std::ops::DerefMut;

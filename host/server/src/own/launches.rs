@@ -1,7 +1,9 @@
 //! The launches that have begun and not ended: a table by index and generation.
 //!
-//! A device says of each call whose it is, by the launch's id. The table says whether such a launch runs: one relaxed load a
-//! call. What is known of a launch besides is behind a lock, which only its begin, cancellation and end take.
+//! A device says of each call whose it is, by the launch's id. A word for each index says whether such a
+//! launch is live: one relaxed load a call. What is known of a launch besides is behind a lock. A call takes
+//! it only where the word does not say that its launch is live; else it is taken by what begins, cancels and
+//! ends launches, and by who asks what a launch is.
 
 use crate::engine::LaunchSet;
 use hostcall_abi::launch::{LaunchId, LaunchIds};

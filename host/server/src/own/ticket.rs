@@ -273,6 +273,9 @@ impl Watched for Ticket {
                 late.push(rank);
             }
         }
+        if late.is_empty() {
+            return;
+        }
         let (launch, slot) = (self.launch, self.slot);
         self.shared.engine.log(Level::DEBUG, move || {
             tracing::debug!(%launch, slot, ranks = ?late, "a call's deadline has passed");

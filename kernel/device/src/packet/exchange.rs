@@ -73,7 +73,7 @@ pub(crate) fn send(
     let doorbell = Doorbell {
         service: head.service,
         lanes: group.count as u8,
-        // The leader rings.
+        // Each lane has its own index here. Only the leader's doorbell is stored.
         first_lane: lane,
         argument_words: head.argument_words,
         result_words: head.result_words,

@@ -150,7 +150,7 @@ impl StreamQueue {
     }
 
     /// Has the server take the posts of what has ended up to `upto`, and returns up to where it has. `None` when nothing new has
-    /// ended, or when there is no room for the posts and the caller does not wait.
+    /// ended, or when the server has not taken the posts after as long as the caller waits for that.
     fn take_posts(&self, settling: &mut Settling, upto: u64, patience: Patience) -> Option<u64> {
         let begin = Instant::now();
         loop {

@@ -30,7 +30,9 @@ const LOOK_AFTER: [Duration; 2] = [Duration::from_micros(10), Duration::from_mil
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 impl StreamQueue {
-    /// Says whether a position was settled and what was printed until then is written. Does not wait for it.
+    /// Says whether a position was settled and what was printed until then is written. It waits for no kernel
+    /// and no handler, but for another thread that settles, and up to [`Patience::Short`] for the server to
+    /// take the posts of what has ended.
     pub fn is_settled(&self, position: u64) -> bool {
         if self.settled.load(Ordering::Acquire) < position {
             self.want(position);

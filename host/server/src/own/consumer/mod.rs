@@ -77,8 +77,8 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Sweeps of all lines after a hint.
 const HINTED_SWEEPS: u32 = 4;
 
-/// Longest sleep on devices whose wake-up hints always arrive. It bounds how late the consumer notices a stop that nobody
-/// wakes it for.
+/// Longest sleep on devices whose wake-ups always arrive. It bounds how late the consumer notices a stop that
+/// nobody wakes it for.
 const LONG_SLEEP: Duration = Duration::from_millis(100);
 
 /// Longest sleep while no launch runs.
@@ -466,8 +466,9 @@ impl Endpoint for Consumer<'_> {
         self.shared.memory.region().count_sleeper(asleep);
     }
 
-    /// A call that is rung before the device saw that this consumer sleeps comes without a hint. After the first,
-    /// short sleep it is seen, and later ones come with hints: where these are reliable, sleeps are long then.
+    /// A call that is rung before the device saw that this consumer sleeps comes without a wake-up. After the
+    /// first, short sleep it is seen, and later ones come with wake-ups: where these always arrive, sleeps
+    /// are long then.
     fn longest_sleep(&mut self, idle: Duration, again: bool) -> Duration {
         self.report_unfinished();
         let Self { known, scanner, lines, shared, .. } = self;
