@@ -388,7 +388,7 @@ impl Run {
         };
         match forced {
             0 => quietly(|| drop(keep_alive)),
-            // Code of lanes that were ended may still run, on threads that they started (KEPT, see `Lane`).
+            // Code of lanes that were ended may still run, on threads that they started (LEAKED, see `Lane`).
             _ => std::mem::forget(keep_alive),
         }
         let mut outcome = self.outcome();

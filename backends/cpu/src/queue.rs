@@ -134,7 +134,7 @@ impl SharedQueue {
                     }
                 }
                 Operation::Launch(launch, running) => {
-                    if running.is_over() {
+                    if running.is_skipped() {
                         running.end(DispatchOutcome::default());
                         continue;
                     }
@@ -221,7 +221,7 @@ impl CpuRunning {
 
     /// Says whether it need not be launched, since a kernel before it in its list has failed. It might wait for the slots of
     /// waves that were ended in the middle, which are restored only when the whole list has ended.
-    fn is_over(&self) -> bool {
+    fn is_skipped(&self) -> bool {
         self.list.as_ref().is_some_and(|has_failed| has_failed.load(Ordering::Relaxed))
     }
 }

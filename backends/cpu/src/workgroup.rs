@@ -11,9 +11,9 @@
 
 use crate::config::Draws;
 use crate::executor::Retired;
-use crate::kept;
 use crate::lane::{Ending, Lane, Request, Resumed};
 use crate::launch::{LaunchError, SeatRun};
+use crate::leaked;
 use crate::operations::OPERATIONS;
 use crate::seat::{CacheLine, Returned, Seat};
 use crate::wave::{Wave, bits};
@@ -376,7 +376,7 @@ impl Workgroup {
         match unsafe { lane.reclaim() } {
             Some(lane) => self.seat().keep(lane),
             None => {
-                kept::count();
+                leaked::count();
                 self.forced.set(self.forced.get() + 1);
             }
         }
@@ -423,9 +423,9 @@ impl Workgroup {
         self.live.get() == 0
     }
 
-    /// Returns whether lanes were ended in the middle of their code, so that the workgroup stays as it is for good (KEPT, see
-    /// [`Lane`]).
-    pub fn is_kept(&self) -> bool {
+    /// Returns whether lanes were ended in the middle of their code, so that the workgroup stays as it is for
+    /// good (LEAKED, see [`Lane`]).
+    pub fn is_leaked(&self) -> bool {
         self.forced.get() > 0
     }
 

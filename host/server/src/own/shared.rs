@@ -129,7 +129,7 @@ pub(crate) struct Shared {
     /// Calls that are handled one after the other.
     pub turns: Turns,
     /// Whoever rings while the header says that consumers sleep calls [`Shared::wake`].
-    pub reliable_hints: bool,
+    pub wakes_reliably: bool,
     pub statistics: Counters,
     pub messages: Messages,
     pub post_counts: PostCounts,

@@ -7,7 +7,7 @@ use super::messages::Unread;
 use super::registry::{Entry, Kind};
 use super::reply::{ByteReply, ReplyPlace};
 use super::shared::Shared;
-use crate::engine::answers::{Answers, Notify, Way};
+use crate::engine::answers::{Answers, Notify, PacketAnswer};
 use crate::engine::calls::Call;
 use crate::engine::trace::Recording;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
@@ -78,7 +78,7 @@ impl Lanes {
     }
 }
 
-impl Way for Lanes {
+impl PacketAnswer for Lanes {
     fn give_up(&mut self, lanes: u32) {
         let status = Status::Error(CallError::Cancelled);
         self.count(lanes, status);
@@ -117,9 +117,9 @@ impl Ticket {
         deadlines.sort_unstable_by(|a, b| b.cmp(a));
         let (slot, lanes) = (answer.answer().slot(), answer.answer().lanes());
         let record = recording.map(|recording| Box::new(Record { recording, entry: entry.clone(), launch }));
-        let way = Lanes { answer, entry: entry.clone(), started, record };
+        let lanes_answer = Lanes { answer, entry: entry.clone(), started, record };
         Arc::new(Self {
-            answers: Answers::new(lanes, way, shared.clone()),
+            answers: Answers::new(lanes, lanes_answer, shared.clone()),
             begun: AtomicU64::new(0),
             in_turn: AtomicU64::new(0),
             deadlines: Mutex::new(deadlines),

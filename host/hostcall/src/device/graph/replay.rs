@@ -64,13 +64,13 @@ pub(crate) struct ReplayState {
     failure: OnceLock<ReplayFailure>,
     is_over: AtomicBool,
     /// What the replay uses is kept for good: lanes of it were ended by force.
-    is_kept: AtomicBool,
+    is_leaked: AtomicBool,
 }
 
 impl ReplayState {
     pub fn new(graph: Arc<str>, number: u64, sequences: RangeInclusive<u64>, position: u64) -> Self {
-        let (failure, is_over, is_kept) = (OnceLock::new(), AtomicBool::new(false), AtomicBool::new(false));
-        Self { graph, number, sequences, position, failure, is_over, is_kept }
+        let (failure, is_over, is_leaked) = (OnceLock::new(), AtomicBool::new(false), AtomicBool::new(false));
+        Self { graph, number, sequences, position, failure, is_over, is_leaked }
     }
 
     /// Says whether it has ended and is settled.
@@ -94,7 +94,7 @@ impl ReplayHold {
     /// Takes the plan, unless it stays for good.
     fn take_plan(&mut self) -> Option<Arc<Plan>> {
         let plan = self.plan.take()?;
-        if self.replay.is_kept.load(Ordering::Relaxed) {
+        if self.replay.is_leaked.load(Ordering::Relaxed) {
             std::mem::forget(plan);
             return None;
         }
@@ -185,8 +185,8 @@ impl Owner for NodeOrigin {
         Error::Replay(Box::new(failure.clone()))
     }
 
-    fn keep(&self) {
-        self.replay.is_kept.store(true, Ordering::Relaxed);
+    fn leak(&self) {
+        self.replay.is_leaked.store(true, Ordering::Relaxed);
     }
 }
 

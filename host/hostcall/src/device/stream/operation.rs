@@ -44,7 +44,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// Keeps for good what the launch uses: code of lanes that were ended by force may use it still, on threads that they started.
-    pub fn keep(self) {
+    pub fn leak(self) {
         let Self { wanted, memory, values, .. } = self;
         wanted.iter().for_each(|wanted| std::mem::forget(wanted.allocation.memory.clone()));
         std::mem::forget((memory, values));

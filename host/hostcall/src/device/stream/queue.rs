@@ -125,7 +125,7 @@ pub(super) struct State {
 /// What a stream and all that refers to its work share.
 pub(crate) struct StreamQueue {
     pub device: Arc<Inner>,
-    pub(super) queue: Box<dyn Queue>,
+    pub(super) device_queue: Box<dyn Queue>,
     pub(super) words: Arc<StreamWords>,
     pub(super) pushing: Mutex<Pushing>,
     pub(super) state: Mutex<State>,
@@ -243,7 +243,7 @@ impl StreamQueue {
         // The queue's callback needs the stream, which needs the queue.
         let late: Arc<OnceLock<Weak<StreamQueue>>> = Arc::default();
         let told = late.clone();
-        let queue = device.core.backend.queue(Arc::new(move || {
+        let device_queue = device.core.backend.queue(Arc::new(move || {
             // Maybe under `state`, since a device may have got on at once.
             if let Some(stream) = told.get().and_then(Weak::upgrade) {
                 stream.note_change();
@@ -251,7 +251,7 @@ impl StreamQueue {
         }))?;
         let stream = Arc::new_cyclic(|this| Self {
             device: device.clone(),
-            queue,
+            device_queue,
             words: Arc::new(words),
             pushing: Mutex::default(),
             state: Mutex::default(),
@@ -359,7 +359,7 @@ impl StreamQueue {
             depends_on.push_back((position, before.clone()));
         }
         let before = before.into_iter().map(|point| {
-            let timeline = point.timeline.upgrade().filter(|_| !is_of_host && self.queue.can_wait());
+            let timeline = point.timeline.upgrade().filter(|_| !is_of_host && self.device_queue.can_wait());
             match timeline.is_some_and(|timeline| timeline.is_signalled(point.position)) {
                 true => Before::Signal(point),
                 false => Before::Gate(point),
@@ -494,7 +494,7 @@ impl StreamQueue {
         self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         drop(pushing);
         if sequence.is_multiple_of(LAUNCHES_A_SETTLE) {
-            self.queue.poll(self.settled.load(Ordering::Acquire) + 1);
+            self.device_queue.poll(self.settled.load(Ordering::Acquire) + 1);
             self.settle(u64::MAX, Patience::None);
         }
         Ok(Launch { queue: self.clone(), state })
@@ -512,7 +512,7 @@ impl StreamQueue {
         if self.dead.get().is_some() {
             return u64::MAX;
         }
-        self.queue.completed().max(self.done_by_host.load(Ordering::Acquire))
+        self.device_queue.completed().max(self.done_by_host.load(Ordering::Acquire))
     }
 
     /// Wakes those who wait for the stream, and the reaper if others go on by it.

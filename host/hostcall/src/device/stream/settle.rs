@@ -123,7 +123,7 @@ impl StreamQueue {
                 Kept::Launch(Dispatched { parts, state })
                     if state.forced_lanes.load(Ordering::Relaxed) > 0 =>
                 {
-                    parts.keep();
+                    parts.leak();
                 }
                 Kept::Launch(Dispatched { mut parts, state }) => {
                     if !parts.values.is_empty() {
@@ -226,7 +226,7 @@ impl StreamQueue {
         });
         for (launch, running) in singles.clone() {
             if let Some(running) = running.filter(|_| launch.is_served()) {
-                device.forget_running(launch.id);
+                device.forget_endable(launch.id);
                 device.restore_lost_slots(running);
             }
         }
@@ -308,7 +308,7 @@ impl StreamQueue {
     ) -> SmallVec<[End; 2]> {
         let (device, launches) = (&self.device, list.launches);
         for (id, running) in launches.ids().zip(running) {
-            device.forget_running(id);
+            device.forget_endable(id);
             device.restore_lost_slots(running);
         }
         let mut of_note = device.builtins.reports().reporting(launches);
@@ -392,7 +392,7 @@ impl StreamQueue {
         if ended.forced_lanes > 0 {
             launch.forced_lanes.store(ended.forced_lanes, Ordering::Relaxed);
             if let Some(owner) = &launch.owner {
-                owner.keep();
+                owner.leak();
             }
         }
         let failure = ended.failure;

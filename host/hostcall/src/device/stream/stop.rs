@@ -134,7 +134,7 @@ impl StreamQueue {
         let begin = Instant::now();
         self.want(position);
         while !self.calls_progress() && self.reached() < position && begin.elapsed() < LONGEST_LOOK {
-            self.queue.poll(position);
+            self.device_queue.poll(position);
         }
     }
 

@@ -76,7 +76,7 @@ impl StreamQueue {
         if !self.has_room(state) {
             // It may not have been told of all that has ended.
             self.signal(state);
-            self.queue.poll(state.counted + 1);
+            self.device_queue.poll(state.counted + 1);
             self.count(state);
             if !self.has_room(state) {
                 return Some(next);
@@ -93,7 +93,7 @@ impl StreamQueue {
             self.signal(state);
         }
         if wanted == position {
-            self.queue.poll(position);
+            self.device_queue.poll(position);
         }
         None
     }
@@ -167,7 +167,7 @@ impl StreamQueue {
         {
             return true;
         }
-        if let Err(error) = self.queue.signal(state.submitted) {
+        if let Err(error) = self.device_queue.signal(state.submitted) {
             self.note_error(error);
             // Of a device that has failed nobody waits for a signal.
             return self.dead.get().is_some();
@@ -247,7 +247,7 @@ impl StreamQueue {
             let Before::Signal(point) = &before else { continue };
             // A stream that is gone has nothing left to do.
             let Some(timeline) = point.timeline.upgrade() else { continue };
-            if let Err(error) = timeline.hold_back(&*self.queue, point.position) {
+            if let Err(error) = timeline.hold_back(&*self.device_queue, point.position) {
                 state.refused.push(before);
                 refused = refused.and(Err(error));
             }
@@ -260,7 +260,7 @@ impl StreamQueue {
         operation: &Operation,
         running: &mut AllRunning,
     ) -> Result<(), BackendError> {
-        let queue = &self.queue;
+        let queue = &self.device_queue;
         match operation {
             Operation::Launch(launch) => {
                 let Parts {
@@ -290,7 +290,7 @@ impl StreamQueue {
                 running.extend(unsafe { queue.dispatch(&dispatch) }?);
                 // Those that the server does not serve are ended through the stream.
                 if let Some(running) = running.first().filter(|_| launch.state.is_served()) {
-                    self.note_running(launch.state.id, launch.state.sequence, running);
+                    self.note_endable(launch.state.id, launch.state.sequence, running);
                 }
                 Ok(())
             }
@@ -301,7 +301,7 @@ impl StreamQueue {
     /// Submits what is no single launch.
     #[inline(never)]
     fn submit_other(&self, operation: &Operation, running: &mut AllRunning) -> Result<(), BackendError> {
-        let queue = &self.queue;
+        let queue = &self.device_queue;
         match operation {
             Operation::List(listed) => {
                 let Listed { list, words, launches, first, .. } = &**listed;
@@ -317,7 +317,7 @@ impl StreamQueue {
                 // other.
                 running.extend(unsafe { queue.dispatch_list(&dispatch) }?);
                 for ((id, sequence), running) in launches.ids().zip(first.sequence..).zip(&*running) {
-                    self.note_running(id, sequence, running);
+                    self.note_endable(id, sequence, running);
                 }
                 Ok(())
             }
@@ -350,8 +350,8 @@ impl StreamQueue {
 
     /// Notes that a launch is with a device that can end it.
     #[inline(never)]
-    fn note_running(&self, id: LaunchId, sequence: u64, running: &Arc<dyn Running>) {
-        let cancelled = self.device.note_running(id, running, &self.words, sequence);
+    fn note_endable(&self, id: LaunchId, sequence: u64, running: &Arc<dyn Running>) {
+        let cancelled = self.device.note_endable(id, running, &self.words, sequence);
         // Not here: it takes many locks.
         if let Some(why) = cancelled {
             let device = self.device.clone();
@@ -494,7 +494,7 @@ impl StreamQueue {
             self.signal(&mut state);
         }
         drop(state);
-        self.queue.poll(position)
+        self.device_queue.poll(position)
     }
 
     /// Notes what the device answered. After a final fault nothing that is with it goes on; what else it may be is tried

@@ -45,7 +45,7 @@ impl Timeline for StreamQueue {
     }
 
     fn hold_back(&self, queue: &dyn Queue, position: u64) -> Result<(), BackendError> {
-        queue.wait(&*self.queue, position)
+        queue.wait(&*self.device_queue, position)
     }
 
     fn tell(&self, position: u64, whom: &Weak<dyn Dependent>) -> bool {
@@ -89,18 +89,18 @@ impl Tended for StreamQueue {
         let (in_flight, counted) = (!state.in_flight.is_empty(), state.counted);
         drop(state);
         if in_flight {
-            self.queue.poll(counted + 1);
+            self.device_queue.poll(counted + 1);
         }
         self.settle(u64::MAX, Patience::Short);
         Left { waiting, in_flight }
     }
 
     fn calls_progress(&self) -> bool {
-        self.queue.calls_progress()
+        self.device_queue.calls_progress()
     }
 
     fn check(&self) {
-        if let Err(error) = self.queue.check() {
+        if let Err(error) = self.device_queue.check() {
             self.note_error(error);
             self.progressed();
         }

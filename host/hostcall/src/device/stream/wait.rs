@@ -130,7 +130,7 @@ impl StreamQueue {
                 self.device.server.wait_for_posts(launches);
                 continue;
             }
-            if self.queue.calls_progress() || has_ended {
+            if self.device_queue.calls_progress() || has_ended {
                 let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 if left.is_some_and(|left| left.is_zero()) {
                     return false;
@@ -153,7 +153,7 @@ impl StreamQueue {
                 if !polls.is_multiple_of(256) {
                     continue;
                 }
-                looks = looks && self.queue.poll(position);
+                looks = looks && self.device_queue.poll(position);
                 let now = Instant::now();
                 if deadline.is_some_and(|deadline| now >= deadline) {
                     return false;

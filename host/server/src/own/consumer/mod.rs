@@ -218,11 +218,11 @@ impl<'s> Consumer<'s> {
                 if rung == 0 {
                     break;
                 }
-                let is_taken = self.slot(self.scanner.first_slot(line as usize) + rung.trailing_zeros());
-                if is_taken {
+                let goes_on = self.slot(self.scanner.first_slot(line as usize) + rung.trailing_zeros());
+                if goes_on {
                     rung &= rung - 1;
                 }
-                if !is_taken || self.batch.is_full() {
+                if !goes_on || self.batch.is_full() {
                     self.handle();
                 }
             }
@@ -253,9 +253,9 @@ impl<'s> Consumer<'s> {
             take = self.scanner.take(region, slot, &mut self.batch, is_live);
         }
         match take {
-            Take::Call => self.finished(slot),
+            Take::Call => self.no_longer_unfinished(slot),
             Take::OfDeadLaunch => {
-                self.finished(slot);
+                self.no_longer_unfinished(slot);
                 // A line may have begun before another lane panicked: it is to be posted, so that it is printed with the others.
                 match self.registry.find(self.batch.rung().service()) {
                     Some(entry) if entry.method.name() == REGISTER_FORMAT => self.handle(),
@@ -292,7 +292,7 @@ impl<'s> Consumer<'s> {
 
     /// Forgets that a slot rang without writing all that its call consists of.
     #[inline(always)]
-    fn finished(&mut self, slot: u32) {
+    fn no_longer_unfinished(&mut self, slot: u32) {
         if !self.unfinished.is_empty() {
             self.unfinished.remove(slot);
         }
@@ -445,7 +445,7 @@ impl Endpoint for Consumer<'_> {
         for at in 0..self.known.list.len() {
             worked |= self.cold_line(self.known.list[at]);
         }
-        if worked || again && self.hinted_sweeps == 0 && !self.shared.reliable_hints {
+        if worked || again && self.hinted_sweeps == 0 && !self.shared.wakes_reliably {
             return worked;
         }
         self.hinted_sweeps = self.hinted_sweeps.saturating_sub(1);
@@ -482,7 +482,7 @@ impl Endpoint for Consumer<'_> {
             && self.flushing.is_empty());
         if !self.shared.launches.may_call() {
             DEEP_SLEEP
-        } else if again && self.shared.reliable_hints && !expects_more {
+        } else if again && self.shared.wakes_reliably && !expects_more {
             LONG_SLEEP
         } else if idle > QUIET && !expects_more {
             LONGEST_QUIET_SLEEP
