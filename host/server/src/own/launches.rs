@@ -424,16 +424,16 @@ impl Launches {
         Some((launches, before == 0))
     }
 
-    /// Notes that launches are cancelled which are one, or began together; their device learns of it. Returns how many of them
-    /// run and were not cancelled before.
-    pub(crate) fn cancel(&self, launches: LaunchIds, why: CancelReason) -> (usize, Vec<LaunchId>) {
+    /// Notes that launches are cancelled which are one, or began together; their device learns of it. Returns those that are
+    /// cancelled with them: of a context, its launches.
+    pub(crate) fn cancel(&self, launches: LaunchIds, why: CancelReason) -> Vec<LaunchId> {
         let table = &mut *self.table.lock();
-        let count = launches.ids().filter(|id| self.tell_cancelled(table, *id, why)).count();
+        launches.ids().for_each(|id| _ = self.tell_cancelled(table, id, why));
         // What went wrong with the context is no fault of theirs.
         let why = if why.is_of_host() { why } else { CancelReason::Asked };
         let mut with_context = table.of_context(launches.first());
         with_context.retain(|id| self.tell_cancelled(table, *id, why));
-        (count, with_context)
+        with_context
     }
 
     /// Cancels one launch. Returns whether it runs and was not cancelled before.

@@ -290,7 +290,7 @@ impl Shared {
     /// Cancels launches which are one, or began together: their waiting calls and all further ones end with
     /// [`CallError::Cancelled`], and their posts that wait to be handled are dropped.
     pub fn cancel(&self, launches: LaunchIds, why: CancelReason) {
-        let (_, with_context) = self.launches.cancel(launches, why);
+        let with_context = self.launches.cancel(launches, why);
         // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
         // Without waiting, since a consumer that learns of a lane's panic calls this.
         for launches in std::iter::once(launches).chain(with_context.into_iter().map(LaunchIds::from)) {
