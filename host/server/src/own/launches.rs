@@ -10,6 +10,7 @@ use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
 use hostcall_locks::Mutex;
+use hostcall_trace::Ending;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -62,10 +63,13 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Returns each launch, with the first reason why it was cancelled, if it was.
-    pub fn reasons(&self) -> impl Iterator<Item = (LaunchId, Option<CancelReason>)> {
+    /// Returns each launch, with how it ended: as the first reason why it was cancelled says, if it was.
+    pub fn endings(&self) -> impl Iterator<Item = (LaunchId, Ending)> {
         let mut cancelled = self.cancelled.iter().peekable();
-        self.launches.ids().map(move |id| (id, cancelled.next_if(|(of, _)| *of == id).map(|(_, why)| *why)))
+        self.launches.ids().map(move |id| {
+            let cancelled = cancelled.next_if(|(of, _)| *of == id);
+            (id, cancelled.map_or(Ending::OK, |(_, why)| why.ending()))
+        })
     }
 }
 
@@ -98,6 +102,17 @@ impl CancelReason {
     /// Whether the host ended the launch, and not what its lanes did.
     pub fn is_of_host(self) -> bool {
         matches!(self, CancelReason::Asked | CancelReason::Closed | CancelReason::TimedOut)
+    }
+
+    /// Returns how a launch ended that was cancelled for this.
+    pub(crate) fn ending(self) -> Ending {
+        match self {
+            CancelReason::Panicked => Ending::PANICKED,
+            CancelReason::Exited(_) => Ending::EXITED,
+            CancelReason::Failed | CancelReason::BrokenSlot => Ending::FAILED,
+            CancelReason::TimedOut => Ending::TIMED_OUT,
+            CancelReason::Asked | CancelReason::Closed => Ending::CANCELLED,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
 use hostcall_locks::Mutex;
 use hostcall_service::Caller;
-use hostcall_trace::Source;
+use hostcall_trace::{Ending, Source};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -51,8 +51,15 @@ impl Count {
     }
 }
 
-/// How launches end otherwise than by themselves, in the order of [`Counters::ends`].
-pub(crate) const ENDS: [&str; 6] = ["ok", "panicked", "exited", "failed", "timed_out", "cancelled"];
+/// How launches end, each with its name as a count.
+pub(crate) const ENDS: [(Ending, &str); 6] = [
+    (Ending::OK, "ok"),
+    (Ending::PANICKED, "panicked"),
+    (Ending::EXITED, "exited"),
+    (Ending::FAILED, "failed"),
+    (Ending::TIMED_OUT, "timed_out"),
+    (Ending::CANCELLED, "cancelled"),
+];
 
 pub(crate) struct Counters {
     /// By consumer.
@@ -61,7 +68,7 @@ pub(crate) struct Counters {
     pub declined_posts: AtomicU64,
     pub garbage_posts: AtomicU64,
     pub broken_slots: AtomicU64,
-    /// Launches that have ended, without contexts.
+    /// Launches that have ended, without contexts, by the codes of [`ENDS`]: 0 to 5.
     pub ends: [AtomicU64; ENDS.len()],
 }
 
@@ -79,17 +86,11 @@ impl Counters {
 
     /// Counts launches that have ended, some of which were cancelled.
     pub fn count_ends(&self, launches: u64, cancelled: &[(LaunchId, CancelReason)]) {
-        self.ends[0].fetch_add(launches.saturating_sub(cancelled.len() as u64), Ordering::Relaxed);
-        for (_, why) in cancelled {
-            let end = match why {
-                CancelReason::Panicked => 1,
-                CancelReason::Exited(_) => 2,
-                CancelReason::Failed | CancelReason::BrokenSlot => 3,
-                CancelReason::TimedOut => 4,
-                CancelReason::Asked | CancelReason::Closed => 5,
-            };
-            self.ends[end].fetch_add(1, Ordering::Relaxed);
-        }
+        let count = |ending: Ending, launches| {
+            self.ends[usize::from(ending.0)].fetch_add(launches, Ordering::Relaxed);
+        };
+        count(Ending::OK, launches.saturating_sub(cancelled.len() as u64));
+        cancelled.iter().for_each(|(_, why)| count(why.ending(), 1));
     }
 
     pub fn count_refused_posts(&self, count: usize) {
