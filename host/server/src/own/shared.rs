@@ -14,7 +14,7 @@ use crate::engine::caught::catch;
 use crate::engine::panics::HandlerPanic;
 use crate::engine::polling::Attention;
 use crate::engine::rare::Rare;
-use crate::engine::watchdog::WavePlace;
+use crate::engine::watchdog::{Waiting, WaitsFor, WavePlace};
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
@@ -25,6 +25,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
 use tracing::Level;
 
 /// What one consumer counts, apart from what others do.
@@ -227,6 +228,21 @@ impl Shared {
             WavePlace { workgroup: [at % width, at / width % height, at / width / height], wave }
         });
         (kernel, place)
+    }
+
+    /// Describes a call of lanes of the wave that has the slot.
+    pub fn waiting(
+        &self,
+        slot: u32,
+        launch: LaunchId,
+        lanes: u32,
+        service: String,
+        waited: Duration,
+        waits_for: WaitsFor,
+    ) -> Waiting {
+        let (kernel, place) = self.place_of(slot, launch);
+        let device = self.engine.settings().device.clone();
+        Waiting { device, slot, launch, kernel, place, lanes, service, waited, waits_for }
     }
 
     /// Tells of the panic of a method's handler, for a lane that called or posted.

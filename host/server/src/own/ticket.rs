@@ -295,7 +295,6 @@ impl Watched for Ticket {
     }
 
     fn waiting(&self) -> Waiting {
-        let (kernel, place) = self.shared.place_of(self.slot, self.launch);
         let open = self.answers.open();
         let is_async = matches!(self.entry.service.kind, Kind::Async(_));
         let waits_for = if is_async || open & self.begun.load(Ordering::Relaxed) != 0 {
@@ -305,16 +304,7 @@ impl Watched for Ticket {
         } else {
             WaitsFor::Thread
         };
-        Waiting {
-            device: Arc::default(),
-            slot: self.slot,
-            launch: self.launch,
-            kernel,
-            place,
-            lanes: open.count_ones(),
-            service: self.entry.method.name().to_string(),
-            waited: self.started.elapsed(),
-            waits_for,
-        }
+        let (lanes, service) = (open.count_ones(), self.entry.method.name().to_string());
+        self.shared.waiting(self.slot, self.launch, lanes, service, self.started.elapsed(), waits_for)
     }
 }

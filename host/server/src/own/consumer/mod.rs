@@ -29,7 +29,7 @@ use super::registry::Registry;
 use super::shared::{Command, ConsumerCounts, Shared};
 use super::unfinished::UnfinishedCalls;
 use crate::engine::polling::{self, Endpoint, HotSet, SLEEP_PART};
-use crate::engine::watchdog::{Waiting, WaitsFor};
+use crate::engine::watchdog::WaitsFor;
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::status::CallError;
 use hostcall_channel::host::{Batch, PostBuffer, Scanner, Take};
@@ -324,19 +324,10 @@ impl<'s> Consumer<'s> {
             unfinished.is_reported = true;
             let called = scanner.doorbell(shared.memory.region(), slot);
             let entry = called.and_then(|rung| registry.find(rung.service()));
-            let launch = scanner.owner(slot);
-            let (kernel, place) = shared.place_of(slot, launch);
-            shared.engine.stalled(Waiting {
-                device: shared.engine.settings().device.clone(),
-                slot,
-                launch,
-                kernel,
-                place,
-                lanes: called.map_or(1, |rung| rung.lanes()),
-                service: entry.map_or("an unknown service", |entry| entry.method.name()).to_string(),
-                waited,
-                waits_for: unfinished.waits_for,
-            });
+            let (launch, lanes) = (scanner.owner(slot), called.map_or(1, |rung| rung.lanes()));
+            let service = entry.map_or("an unknown service", |entry| entry.method.name()).to_string();
+            let waits_for = unfinished.waits_for;
+            shared.engine.stalled(shared.waiting(slot, launch, lanes, service, waited, waits_for));
         }
     }
 
