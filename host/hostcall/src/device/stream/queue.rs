@@ -23,7 +23,7 @@
 #![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
 use super::launched::{Launch, LaunchState};
-use super::operation::{Before, Dispatched, Kept, Operation, Parameters, Parts};
+use super::operation::{Before, Dispatched, Operation, Parameters, Parts};
 use super::prints::Prints;
 use super::settle::Patience;
 use super::step::StepControl;
@@ -52,10 +52,15 @@ pub(super) struct Waiting {
     pub(super) operation: Operation,
 }
 
-/// An operation that is with the device, or has ended and is not settled.
+/// An operation that is with the device, or has ended and is not settled: until then it is kept, with what it uses.
+///
+/// An operation that has an owner keeps its code and staged bytes itself; the buffers, and whatever else its arguments refer
+/// to, are in a plan. PLAN: who pushes such an operation keeps its plan until that is settled. A unit does so by its end, which
+/// is pushed with its operations and settled after them; a step by [`Step::run`](super::step::Step::run), which has the plan, and
+/// waits before it returns until what it pushed is settled.
 pub(super) struct InFlight {
     pub(super) position: u64,
-    pub(super) kept: Kept,
+    pub(super) operation: Operation,
     pub(super) running: AllRunning,
     /// The device tells when this position is reached, whatever follows it.
     pub(super) is_signalled: bool,
@@ -65,32 +70,32 @@ pub(super) struct InFlight {
 pub(super) type AllRunning = SmallVec<[Arc<dyn Running>; 1]>;
 
 impl InFlight {
-    pub(super) fn new(position: u64, kept: Kept) -> Self {
-        Self { position, kept, running: AllRunning::new(), is_signalled: false }
+    pub(super) fn new(position: u64, operation: Operation) -> Self {
+        Self { position, operation, running: AllRunning::new(), is_signalled: false }
     }
 
     /// Whether somebody may ask when it has ended, or wait for what it keeps, once `next` follows it: who holds the launch or
     /// has set it a time limit, and who uses the same memory, unless `next` uses that in the same way. (Who came before `next`
     /// has said so: [`Timeline::ask`].) What has an owner is known by its unit's end alone.
     pub(super) fn may_be_asked_about(&self, next: &Operation) -> bool {
-        match &self.kept {
-            Kept::Launch(Dispatched { parts, state }) => {
+        match &self.operation {
+            Operation::Launch(Dispatched { parts, state }) => {
                 let covered = |old: &Wanted| next.wanted().iter().any(|new| new.covers(old));
                 let keeps = !(parts.values.is_empty() && parts.memory.is_empty());
                 state.owner.is_none()
                     && (keeps || Arc::strong_count(state) > 1 || !parts.wanted.iter().all(covered))
             }
-            Kept::Transfer(transfer) => transfer.owner.is_none(),
-            Kept::UnitEnd(_) | Kept::Event => true,
-            Kept::List(_) | Kept::Function(_) | Kept::Step { .. } | Kept::Nothing => false,
+            Operation::Transfer(transfer) => transfer.owner.is_none(),
+            Operation::UnitEnd(_) | Operation::Record(_) => true,
+            Operation::List(_) | Operation::HostFunction(_) | Operation::Step(_) | Operation::Wait => false,
         }
     }
 
     /// The launches, if it has some that the server serves.
     pub(super) fn launches(&self) -> Option<LaunchIds> {
-        match &self.kept {
-            Kept::Launch(launch) if launch.state.is_served() => Some(launch.state.id.into()),
-            Kept::List(list) => Some(list.launches),
+        match &self.operation {
+            Operation::Launch(launch) if launch.state.is_served() => Some(launch.state.id.into()),
+            Operation::List(list) => Some(list.launches),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Ending launches early.
 
 use super::launched::LaunchState;
-use super::operation::{Kept, Operation};
+use super::operation::Operation;
 use super::queue::{InFlight, StreamQueue, Waiting};
 use crate::device::error::LaunchFailure;
 use crate::device::reaper::{Limited, Tended as _};
@@ -46,11 +46,11 @@ impl StreamQueue {
                 return;
             }
             let (launches, running) = (flying.launches(), flying.running.clone());
-            if matches!(&flying.kept, Kept::Launch(dispatched) if dispatched.parts.runs_to_end) {
+            if matches!(&flying.operation, Operation::Launch(dispatched) if dispatched.parts.runs_to_end) {
                 let _ = launch.cancelled.set(why);
             }
             // Before anybody is told of the cancellation: lanes may end as soon as they learn of it. The first one counts.
-            if let Kept::List(list) = &flying.kept
+            if let Operation::List(list) = &flying.operation
                 && !running.is_empty()
             {
                 let ended = running.iter().take_while(|running| has_ended_well(running)).count();
@@ -108,9 +108,9 @@ impl StreamQueue {
             let reached = self.reached();
             // All are looked at before any is cancelled: what ends after that may have ended because of it.
             let in_flight = state.in_flight.iter().skip_while(|flying| self.has_ended(flying, reached));
-            let in_flight = in_flight.filter_map(|flying| match &flying.kept {
-                Kept::Launch(launch) => Some(&launch.state),
-                Kept::List(list) => Some(&list.first),
+            let in_flight = in_flight.filter_map(|flying| match &flying.operation {
+                Operation::Launch(launch) => Some(&launch.state),
+                Operation::List(list) => Some(&list.first),
                 _ => None,
             });
             // Those after it do not begin once the first of those that wait is cancelled.
@@ -166,9 +166,9 @@ impl StreamQueue {
     /// Says which launch the stream is at: the first with the device that has not ended.
     pub fn under_way(&self) -> Option<String> {
         let state = self.state.lock();
-        let launch = state.in_flight.iter().find_map(|flying| match &flying.kept {
-            Kept::Launch(launch) => Some(&launch.state),
-            Kept::List(list) => Some(&list.first),
+        let launch = state.in_flight.iter().find_map(|flying| match &flying.operation {
+            Operation::Launch(launch) => Some(&launch.state),
+            Operation::List(list) => Some(&list.first),
             _ => None,
         })?;
         let (id, kernel) = (launch.id, &launch.kernel);

@@ -1,6 +1,6 @@
 //! A stream as other streams, buffers and the reaper see it.
 
-use super::operation::Kept;
+use super::operation::Operation;
 use super::queue::StreamQueue;
 use super::settle::Patience;
 use crate::device::reaper::{Left, Tended};
@@ -113,11 +113,11 @@ impl Tended for StreamQueue {
 
     fn find(&self, id: LaunchId) -> Option<(String, Point)> {
         let state = self.state.lock();
-        let found = state.in_flight.iter().find_map(|flying| match &flying.kept {
-            Kept::Launch(launch) if launch.state.id == id => {
+        let found = state.in_flight.iter().find_map(|flying| match &flying.operation {
+            Operation::Launch(launch) if launch.state.id == id => {
                 Some((launch.state.kernel.to_string(), flying.position))
             }
-            Kept::List(list) => {
+            Operation::List(list) => {
                 let place = list.launches.place_of(id)?;
                 Some((list.launch(place).kernel.to_string(), flying.position))
             }
@@ -139,9 +139,9 @@ impl Tended for StreamQueue {
         let reached = self.reached();
         let launches: Vec<(u64, LaunchId)> = {
             let state = self.state.lock();
-            let with_device = state.in_flight.iter().filter_map(|flying| match &flying.kept {
-                Kept::Launch(launch) => Some((flying.position, launch.state.id)),
-                Kept::List(list) => Some((flying.position, list.first.id)),
+            let with_device = state.in_flight.iter().filter_map(|flying| match &flying.operation {
+                Operation::Launch(launch) => Some((flying.position, launch.state.id)),
+                Operation::List(list) => Some((flying.position, list.first.id)),
                 _ => None,
             });
             let waiting = state.waiting.iter();

@@ -1,6 +1,6 @@
 //! Waiting for a stream.
 
-use super::operation::Kept;
+use super::operation::Operation;
 use super::queue::StreamQueue;
 use super::settle::Patience;
 use super::stops::Told;
@@ -92,9 +92,9 @@ impl StreamQueue {
             operation.position > reached && (all.is_empty() || !all.iter().all(has_ended))
         });
         let first = first.filter(|first| first.position <= position)?;
-        let id = match &first.kept {
-            Kept::Launch(launch) => launch.state.id,
-            Kept::List(list) => {
+        let id = match &first.operation {
+            Operation::Launch(launch) => launch.state.id,
+            Operation::List(list) => {
                 let at = first.running.iter().position(|running| !has_ended(running))?;
                 list.launches.ids().nth(at)?
             }
