@@ -22,7 +22,7 @@ impl Timeline for StreamQueue {
     }
 
     fn wait_until(&self, position: u64) {
-        self.wait_until_settled(position);
+        self.wait_limited(position, None);
     }
 
     fn ask(&self, position: u64) {

@@ -65,12 +65,18 @@ impl StreamQueue {
         waiting::may_wait(&self.device.core, vec![self.point(position)], operation, deadline)
     }
 
-    /// Waits until a position is settled, at most `limit`. Returns whether it is.
+    /// Waits until a position is settled and what was printed up to there is written, at most `limit` if
+    /// there is one. Returns whether it is so.
     ///
     /// # Errors
     /// When the position waits for what the thread does.
-    pub fn wait_for(&self, position: u64, operation: &'static str, limit: Duration) -> Result<bool, Error> {
-        let deadline = Instant::now().checked_add(limit);
+    pub fn wait_for(
+        &self,
+        position: u64,
+        operation: &'static str,
+        limit: Option<Duration>,
+    ) -> Result<bool, Error> {
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let _waits = self.may_wait(position, operation, deadline)?;
         Ok(self.wait_limited(position, deadline))
     }
@@ -169,17 +175,13 @@ impl StreamQueue {
         }
     }
 
-    /// Waits until a position is settled and what was printed up to there is written.
-    pub fn wait_until_settled(&self, position: u64) {
-        self.wait_limited(position, None);
-    }
-
-    /// Waits until a position is settled. Calls `tell` when it is not after `limit`, and waits on.
-    pub fn wait_until_settled_or_tell(&self, position: u64, limit: Duration, tell: impl FnOnce()) {
+    /// Waits until a position is settled and what was printed up to there is written. Calls `tell` when it is
+    /// not after `limit`, and waits on.
+    pub fn wait_or_tell(&self, position: u64, limit: Duration, tell: impl FnOnce()) {
         if !self.settle_limited(position, Instant::now().checked_add(limit)) {
             tell();
         }
-        self.wait_until_settled(position);
+        self.wait_limited(position, None);
     }
 
     /// Waits for everything so far, and tells the first failure. Then the stream goes on: what was pushed up to now does not begin
