@@ -197,7 +197,7 @@ impl Launch {
         !self.state.is_captured && self.queue.is_settled(self.state.position)
     }
 
-    /// Asks the launch to end: its waiting calls end with `Cancelled`, a lane's call after that ends the lane, and what has
+    /// Asks the launch to end: its waiting calls end with `Cancelled`, a wave's calls after that end their lanes, and what has
     /// not begun does not, as do later launches of its stream until [`super::super::Stream::synchronize`] has told of it. A GPU's lanes
     /// that neither call nor look run on. A kernel of a code object that another compiler made runs to its end once the device
     /// has it, also when its calls (by a [context](crate::rocm::KernelArgument::context)) end with `Cancelled`, and its launch then
