@@ -1,7 +1,18 @@
+//! The executor: which workgroups are resident, on which seats, and how launches end.
+//!
+//! Workgroups of a launch become resident in order; launches take turns, and one that runs leaves an eighth
+//! of the room to those that have none. A launch ends in one place: with its last resident workgroup, once no
+//! more will begin ([`Run::finish`]). One that is told to end ([`Shared::stop`]) begins no more workgroups,
+//! and its lanes end by force after the grace.
+//!
+//! Lanes' room and waves' slots are the queue's, under its lock, until [`Shared::admit`] gives them to a
+//! seat, whose they are until [`Shared::retire`]. Slots of waves that were ended in the middle go to the
+//! launch instead, until somebody restores them. No callback is called under the lock.
+
 use crate::config::Config;
 use crate::image::Images;
-use crate::kept;
 use crate::launch::{Apart, Grid, Launch, LaunchError, LaunchHandle, Run, SeatRun, Tally, quietly};
+use crate::leaked;
 use crate::lent::LentMemory;
 use crate::seat::Seat;
 use crate::thread::{Worker, hire};
@@ -61,7 +72,7 @@ impl Executor {
         let shared = Arc::new(Shared {
             config,
             events: AtomicU64::new(0),
-            hints: AtomicU64::new(0),
+            wake_ups: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             unstarted: AtomicU64::new(0),
             queue: Apart(Mutex::new(queue)),
@@ -97,7 +108,7 @@ impl Executor {
     /// `keep_alive` lives, also when lanes are ended without unwinding (see the crate's documentation).
     pub unsafe fn launch(&self, launch: Launch) -> Result<LaunchHandle, LaunchError> {
         let grid = Grid::new(&launch.params, &self.shared.config).map_err(LaunchError::BadGrid)?;
-        kept::check()?;
+        leaked::check()?;
         let mut queue = self.shared.queue();
         queue.launches += 1;
         let image = self.shared.images.around(launch.entry as usize);
@@ -136,8 +147,8 @@ impl Waker {
     /// time that they have waited, at most 20 ms.
     pub fn wake(&self) {
         let shared = &*self.0;
-        // A thread counts itself and then looks at the hints: either it sees this one, or is seen here.
-        shared.hints.fetch_add(1, Ordering::SeqCst);
+        // A thread counts itself and then looks at the wake-ups: either it sees this one, or is seen here.
+        shared.wake_ups.fetch_add(1, Ordering::SeqCst);
         if shared.sleepers.load(Ordering::SeqCst) > 0 {
             drop(shared.queue());
             shared.wake.notify_all();
@@ -180,7 +191,7 @@ pub(crate) struct Shared {
     /// Goes up when threads should look at the queue or at their launches' flags.
     pub events: AtomicU64,
     /// Goes up when what lanes wait for may have happened.
-    pub hints: AtomicU64,
+    pub wake_ups: AtomicU64,
     /// Threads that sleep.
     sleepers: AtomicU32,
     /// Launches with workgroups that are not resident yet.
@@ -196,6 +207,8 @@ pub(crate) struct Shared {
     pub vacancy: Condvar,
 }
 
+/// What the executor's threads share under one lock: the launches that seats take workgroups from, the room
+/// for these, and the threads. (The device's queues are in `queue.rs`.)
 pub(crate) struct Queue {
     active: Vec<Active>,
     launches: u64,
@@ -290,13 +303,14 @@ impl Shared {
         self.wake.notify_all();
     }
 
-    /// Sleeps until something is announced after `events` or hinted at after `hints`, at most `limit`.
-    pub fn sleep(&self, events: u64, hints: u64, limit: Option<Duration>) {
+    /// Sleeps until something is announced after `events` or somebody wakes lanes after `wake_ups`, at most
+    /// `limit`.
+    pub fn sleep(&self, events: u64, wake_ups: u64, limit: Option<Duration>) {
         let queue = self.queue();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let unseen = |_: &mut Queue| {
             self.events.load(Ordering::Acquire) == events
-                && (limit.is_none() || self.hints.load(Ordering::SeqCst) == hints)
+                && (limit.is_none() || self.wake_ups.load(Ordering::SeqCst) == wake_ups)
         };
         match limit {
             None => drop(self.wake.wait_while(queue, unseen)),

@@ -104,8 +104,9 @@ const NOT_ALONE: u32 = u32::MAX;
 /// ended, which is not noted yet. Whoever looks at the wave's masks while the lane is not alone calls [`Lane::catch_up`]
 /// first.
 ///
-/// Invariant KEPT: what lies on the stack of a lane that did not come to its end is never used for anything else. Threads that
-/// the lane started, and lists that it is in, may still refer to what its frames hold, and to what its kernel was given.
+/// Invariant LEAKED: what lies on the stack of a lane that did not come to its end is never used for anything
+/// else. Threads that the lane started, and lists that it is in, may still refer to what its frames hold, and
+/// to what its kernel was given.
 pub(crate) struct Lane {
     abi: UnsafeCell<MaybeUninit<CpuLane>>,
     workgroup: Cell<*const Workgroup>,
@@ -179,7 +180,7 @@ impl Lane {
     }
 
     /// Makes place for the next lanes, if this one has come to its end: `None` for one that was ended in the middle of its
-    /// code, whose stack stays as it is for good (KEPT).
+    /// code, whose stack stays as it is for good (LEAKED).
     ///
     /// # Safety
     /// The lane has begun, and nobody goes on with it or looks for it any more.

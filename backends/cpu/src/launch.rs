@@ -1,3 +1,14 @@
+//! A launch: what it is given ([`Launch`]), what its launcher holds ([`LaunchHandle`]), and what its lanes
+//! read ([`Run`]).
+//!
+//! A launch is done once: when its outcome is set, no lane of it runs and none will. What must outlive the
+//! lanes ([`Launch::keep_alive`]) is dropped before that, or leaked if lanes were ended by force. Callbacks
+//! are called after it, each once, under no lock.
+//!
+//! Lanes read the launch all the time, so what changes while they run lies on cache lines of its own: the
+//! outcome, which seats add to under its lock when workgroups end. Abandoned slots are the outcome's from
+//! then until they are taken, and the taker's until they are restored.
+
 use crate::executor::Shared;
 use crate::image::ImageCode;
 use hostcall_abi::cpu::Entry;
@@ -377,7 +388,7 @@ impl Run {
         };
         match forced {
             0 => quietly(|| drop(keep_alive)),
-            // Code of lanes that were ended may still run, on threads that they started (KEPT, see `Lane`).
+            // Code of lanes that were ended may still run, on threads that they started (LEAKED, see `Lane`).
             _ => std::mem::forget(keep_alive),
         }
         let mut outcome = self.outcome();

@@ -55,7 +55,7 @@
 //! | `fiber` | what lanes run on, one after the other |
 //! | `stack` | a fiber's stack, with its guard page and its reserve |
 //! | `identity` | what makes lanes on a stack a thread of their own to all that they can see |
-//! | `kept` | the count of stacks that are never used again |
+//! | `leaked` | the count of stacks that are never used again |
 //! | `image` | the code of the kernel's shared object |
 //! | `operations` | what kernels call |
 //! | `trap` | signals: faults and forced ends |
@@ -65,7 +65,8 @@
 //!
 //! # Invariants
 //! SEAT stands on `seat::Seat`: who touches what belongs to a seat. LENT stands on `lent::Cell`: who touches memory that
-//! lanes lend. RUN and KEPT stand on `lane::Lane`: which lanes began in one place, and what is never used again.
+//! lanes lend. RUN and LEAKED stand on `lane::Lane`: which lanes began in one place, and what is never used
+//! again.
 //!
 //! # Scheduling
 //! A lane runs until an operation blocks it. One that runs on for some milliseconds of processor time (or a second,
@@ -115,9 +116,9 @@ mod fiber;
 mod hold;
 mod identity;
 mod image;
-mod kept;
 mod lane;
 mod launch;
+mod leaked;
 mod lent;
 mod list;
 mod mapped;

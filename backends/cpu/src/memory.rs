@@ -64,11 +64,11 @@ pub(crate) unsafe fn load(from: DeviceAddress, bytes: &mut [u8], width: usize) -
 ///
 /// # Safety
 /// As for [`hostcall_seam::Queue::read_words`].
-pub(crate) unsafe fn copy_words(to: *mut u8, from: DeviceAddress, bytes: usize) {
+pub(crate) unsafe fn copy_words(to: *mut u8, from: *const u8, bytes: usize) {
     for at in (0..bytes / 8 * 8).step_by(8) {
         // SAFETY: the caller vouches for `bytes` bytes on both sides, multiples of 8, accessed atomically.
         let (to, from) = unsafe {
-            (AtomicU64::from_ptr(to.add(at).cast()), AtomicU64::from_ptr(pointer(from).add(at).cast()))
+            (AtomicU64::from_ptr(to.add(at).cast()), AtomicU64::from_ptr(from.add(at).cast_mut().cast()))
         };
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }

@@ -23,10 +23,12 @@ pub(crate) static OPERATIONS: CpuOperations = CpuOperations {
     take_back,
 };
 
-/// Polls on the lane's own stack when it is the only lane of its seat: about 5 µs, after which it may keep whoever answers
-/// from the processor,
+/// Polls of a waiting lane on its own stack before it blocks, if it is the only lane of its seat. They take
+/// about 5 µs, after which the lane may keep whoever answers it from the processor.
 const POLLS_ALONE: u32 = 256;
-/// and when it is not, but no other lane of its wave can run.
+
+/// Polls of a waiting lane on its own stack before it blocks, if its seat has other lanes, but none of its
+/// wave can run.
 const POLLS: u32 = 16;
 
 /// Runs `operation` for the lane that `abi` is of.

@@ -52,6 +52,21 @@ impl CpuQueue {
         Self(Arc::new(SharedQueue { executor, state, completed, dependents, progress }))
     }
 
+    /// Submits a copy between memory of the device and of the host, which are one here.
+    fn submit_copy(
+        &self,
+        to: *mut u8,
+        from: *const u8,
+        copy: impl FnOnce(*mut u8, *const u8) + Send + 'static,
+    ) -> Result<(), BackendError> {
+        let (to, from) = (SendPointer(to), SendPointer(from.cast_mut()));
+        self.submit([Operation::Copy(Box::new(move || {
+            let (to, from) = ({ to }, { from });
+            copy(to.0, from.0);
+        }))]);
+        Ok(())
+    }
+
     fn submit(&self, operations: impl IntoIterator<Item = Operation>) {
         let mut state = self.0.state.lock();
         state.operations.extend(operations);
@@ -134,7 +149,7 @@ impl SharedQueue {
                     }
                 }
                 Operation::Launch(launch, running) => {
-                    if running.is_over() {
+                    if running.is_skipped() {
                         running.end(DispatchOutcome::default());
                         continue;
                     }
@@ -221,7 +236,7 @@ impl CpuRunning {
 
     /// Says whether it need not be launched, since a kernel before it in its list has failed. It might wait for the slots of
     /// waves that were ended in the middle, which are restored only when the whole list has ended.
-    fn is_over(&self) -> bool {
+    fn is_skipped(&self) -> bool {
         self.list.as_ref().is_some_and(|has_failed| has_failed.load(Ordering::Relaxed))
     }
 }
@@ -299,33 +314,22 @@ unsafe impl Queue for CpuQueue {
     }
 
     unsafe fn write(&self, to: DeviceAddress, from: *const u8, bytes: usize) -> Result<(), BackendError> {
-        let (to, from) = (SendPointer(pointer(to)), SendPointer(from.cast_mut()));
-        self.submit([Operation::Copy(Box::new(move || {
-            let (to, from) = ({ to }, { from });
-            // SAFETY: by the caller's promise.
-            unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) }
-        }))]);
-        Ok(())
+        // SAFETY: by the caller's promise.
+        self.submit_copy(pointer(to), from, move |to, from| unsafe {
+            std::ptr::copy_nonoverlapping(from, to, bytes);
+        })
     }
 
     unsafe fn read(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
-        let (to, from) = (SendPointer(to), SendPointer(pointer(from)));
-        self.submit([Operation::Copy(Box::new(move || {
-            let (to, from) = ({ to }, { from });
-            // SAFETY: by the caller's promise.
-            unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) }
-        }))]);
-        Ok(())
+        // SAFETY: by the caller's promise.
+        self.submit_copy(to, pointer(from), move |to, from| unsafe {
+            std::ptr::copy_nonoverlapping(from, to, bytes);
+        })
     }
 
     unsafe fn read_words(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
-        let to = SendPointer(to);
-        self.submit([Operation::Copy(Box::new(move || {
-            let to = { to };
-            // SAFETY: by the caller's promise.
-            unsafe { memory::copy_words(to.0, from, bytes) }
-        }))]);
-        Ok(())
+        // SAFETY: by the caller's promise.
+        self.submit_copy(to, pointer(from), move |to, from| unsafe { memory::copy_words(to, from, bytes) })
     }
 
     unsafe fn write_words(
@@ -334,17 +338,12 @@ unsafe impl Queue for CpuQueue {
         from: *const u8,
         bytes: usize,
     ) -> Result<(), BackendError> {
-        let from = SendPointer(from.cast_mut());
-        self.submit([Operation::Copy(Box::new(move || {
-            let from = { from };
+        self.submit_copy(pointer(to), from, move |to, from| {
             // For who sees a word.
             fence(Ordering::Release);
             // SAFETY: by the caller's promise.
-            unsafe {
-                memory::copy_words(pointer(to), DeviceAddress::new(from.0.expose_provenance() as u64), bytes)
-            }
-        }))]);
-        Ok(())
+            unsafe { memory::copy_words(to, from, bytes) }
+        })
     }
 
     unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {

@@ -212,7 +212,7 @@ impl Seat {
         let mut idle = Idle::default();
         loop {
             let events = shared.events.load(Ordering::Acquire);
-            let hints = shared.hints.load(Ordering::Acquire);
+            let wake_ups = shared.wake_ups.load(Ordering::Acquire);
             if events != self.seen.replace(events) {
                 hungry = true;
                 self.take_returned();
@@ -248,7 +248,7 @@ impl Seat {
             } else {
                 let sleep = idle.round();
                 if let (Some(sleep), false) = (sleep, self.paused.get()) {
-                    shared.sleep(events, hints, self.limit(sleep));
+                    shared.sleep(events, wake_ups, self.limit(sleep));
                 }
             }
         }
@@ -323,7 +323,7 @@ impl Seat {
                 self.shared.retire(self.index, others);
             }
             workgroup.retire(retired.get_or_insert_with(|| Retired::of(workgroup.run())));
-            if workgroup.is_kept() {
+            if workgroup.is_leaked() {
                 std::mem::forget(Rc::clone(workgroup));
             }
             false

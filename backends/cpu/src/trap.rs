@@ -271,10 +271,10 @@ fn end(lane: &Lane, running: &ThreadState, registers: &mut libc::mcontext_t) {
     let ((trap, _), Some(ending)) = (lane.trap(), lane.doomed()) else { return };
     stop_steps(running, registers);
     lane.ends();
-    // SAFETY: the stack pointer is on this lane's stack, and the registers are set as asked. What the lane's code was at
-    // is given up: it holds no lock of the process (`Whereabouts::Open`), its stack and its thread-local variables are not used
-    // again (KEPT, see `Lane`), and an operation that it faulted in leaves every state that it passes through fit for
-    // this (see `operations`).
+    // SAFETY: the stack pointer is on this lane's stack, and the registers are set as asked. What the lane's
+    // code was at is given up: it holds no lock of the process (`Whereabouts::Open`), its stack and its
+    // thread-local variables are not used again (LEAKED, see `Lane`), and an operation that it faulted in
+    // leaves every state that it passes through fit for this (see `operations`).
     let resume = unsafe { trap.setup_trap_handler(move || ending) };
     set_registers(registers, resume);
 }

@@ -1,3 +1,14 @@
+//! A wave: which of its lanes can run, and what each of the others waits for, as masks.
+//!
+//! Each lane that has not ended is in one mask: `ready`, or that of what it waits for. Lanes that converge go
+//! on together once no other lane of the wave can run, or after [`HELD_PASSES`]; an exchange ends as soon as
+//! all of its lanes have come or ended; a lane that waits goes on once its poll says so. So a wave gets on
+//! although some of its lanes run or wait for ever.
+//!
+//! The masks, and what a blocked lane asks for and gets, belong to the thread that sits on the seat (SEAT). A
+//! lane changes them for itself only as it gives way on that thread. A lane that is away touches nothing
+//! here.
+
 use crate::config::Draws;
 use crate::lane::Request;
 use crate::operations;

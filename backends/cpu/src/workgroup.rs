@@ -1,8 +1,19 @@
+//! A resident workgroup: turns of its waves, its barrier, and how its lanes end.
+//!
+//! A turn lets each lane that can run do so until it gives way, so that lanes which wait for each other all
+//! get on. Lanes at a barrier go on once all that have not ended are there. Where all wait for each other for
+//! good, the launch fails.
+//!
+//! The seat owns the workgroup from when it begins until all lanes have ended; then [`Workgroup::retire`]
+//! gives back its slots. A wave's slot is abandoned if a lane of it was ended in the middle, since a call may
+//! be in flight on it. Memory and records are the lanes' until the last has ended: then the seat uses the
+//! memory again, unless lanes were ended by force.
+
 use crate::config::Draws;
 use crate::executor::Retired;
-use crate::kept;
 use crate::lane::{Ending, Lane, Request, Resumed};
 use crate::launch::{LaunchError, SeatRun};
+use crate::leaked;
 use crate::operations::OPERATIONS;
 use crate::seat::{CacheLine, Returned, Seat};
 use crate::wave::{Wave, bits};
@@ -365,7 +376,7 @@ impl Workgroup {
         match unsafe { lane.reclaim() } {
             Some(lane) => self.seat().keep(lane),
             None => {
-                kept::count();
+                leaked::count();
                 self.forced.set(self.forced.get() + 1);
             }
         }
@@ -412,9 +423,9 @@ impl Workgroup {
         self.live.get() == 0
     }
 
-    /// Returns whether lanes were ended in the middle of their code, so that the workgroup stays as it is for good (KEPT, see
-    /// [`Lane`]).
-    pub fn is_kept(&self) -> bool {
+    /// Returns whether lanes were ended in the middle of their code, so that the workgroup stays as it is for
+    /// good (LEAKED, see [`Lane`]).
+    pub fn is_leaked(&self) -> bool {
         self.forced.get() > 0
     }
 

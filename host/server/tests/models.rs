@@ -4,7 +4,7 @@
 //! `cargo test -p hostcall-server --release --test models`
 #![allow(dead_code, reason = "the models use a part of what the server does")]
 
-use answers::{Answers, Way};
+use answers::{Answers, PacketAnswer};
 use attention::{Attention, Endpoint};
 use calls::{Call, Calls};
 use hostcall_abi::launch::LaunchId;
@@ -170,7 +170,7 @@ struct Got {
 
 struct Lanes(Arc<Got>);
 
-impl Way for Lanes {
+impl PacketAnswer for Lanes {
     fn give_up(&mut self, lanes: u32) {
         self.0.given_up.fetch_add(lanes.into(), Ordering::Relaxed);
     }

@@ -39,10 +39,11 @@ const fn check(method: &Method) -> Result<(), CallError> {
 /// Calls `method` and waits for the result.
 ///
 /// # Errors
-/// The call's status. When the launch was cancelled, the first call to learn of it returns
-/// [`CallError::Cancelled`], and a call of the lane after that ends the lane (on the software device also the first one, if
-/// the lane knows of the cancellation before it calls). As in all functions of this module,
-/// [`CallError::NoSuchService`] for a method that is unsafe to call or of a service that comes with hostcall.
+/// The call's status. When the launch was cancelled, the first call of each wave to learn of it returns
+/// [`CallError::Cancelled`], and every call after that, of whichever lane of the wave, ends its lane (on the
+/// software device also the first one, if the device knows of the cancellation by then). As in all functions
+/// of this module, [`CallError::NoSuchService`] for a method that is unsafe to call or of a service that comes
+/// with hostcall.
 #[inline]
 pub fn call<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: &A) -> Result<R, CallError> {
     check(method)?;

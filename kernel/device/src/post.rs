@@ -185,7 +185,7 @@ fn put_as_group<const N: usize>(
     let head = PostHead { service, lane: here.lane_index() as u8, words: N as u8, extra };
     slot.write_post(place.wrapping_add(group.rank * entries), head, &payload);
     if group.is_leader() {
-        packet::hint(here, slot.words());
+        packet::wake_host(here, slot.words());
     }
     Ok(())
 }
@@ -249,7 +249,7 @@ fn wait_for_room(here: Here, entries: u32, is_lone_wave: bool) -> u64 {
     }
     // The host may have left the ring since the bell rang, and no post rings it any more before there is room.
     slot.announce_posts();
-    packet::hint(here, slot.words());
+    packet::wake_host(here, slot.words());
     // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
     here.wait(|| {
         slot.look_at_ring_tail();

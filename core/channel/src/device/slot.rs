@@ -191,8 +191,8 @@ impl<'m> Slot<'m> {
         }
     }
 
-    /// Flips the laps that the packet uses, of which each lane has some words: every lane does it once after the leader has
-    /// rung, and the host waits for its line less if the line goes first.
+    /// Flips the laps that the packet uses, of which each lane has some words. Every lane calls it once,
+    /// after the leader has rung and after its own line: the host waits for that, and not for the laps.
     #[inline(always)]
     pub fn flip_laps(&self, doorbell: &Doorbell, rank: u32) {
         let flip = |words: &LapRows, spread: Spread| {

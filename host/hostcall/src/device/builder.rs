@@ -305,7 +305,7 @@ impl DeviceBuilder {
             hostcalls,
             look,
             closures: Mutex::default(),
-            running: Mutex::default(),
+            endable: Mutex::default(),
             builtins,
             traced,
             points,

@@ -72,8 +72,7 @@ impl Event {
     /// When a handler or host function calls this for which the event's stream waits, and when the device was closed before.
     pub fn wait(&self) -> Result<(), Error> {
         self.check_real()?;
-        let _waits = self.queue.may_wait(self.position, "an event's `wait`", None)?;
-        self.queue.wait_until_settled(self.position);
+        self.queue.wait_for(self.position, "an event's `wait`", None)?;
         self.queue.check_kept(self.position)
     }
 
@@ -83,7 +82,7 @@ impl Event {
     /// As for [`Event::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
         self.check_real()?;
-        match self.queue.wait_for(self.position, "an event's `wait_for`", limit)? {
+        match self.queue.wait_for(self.position, "an event's `wait_for`", Some(limit))? {
             true => self.queue.check_kept(self.position),
             false => Err(self.queue.timed_out("the work before the event", self.position, limit)),
         }

@@ -136,7 +136,7 @@ pub(crate) struct Inner {
     pub look: Arc<Look>,
     pub closures: Mutex<Option<Closures>>,
     /// The launches that can be ended from outside.
-    pub running: Mutex<HashMap<LaunchId, RunningLaunch>>,
+    pub endable: Mutex<HashMap<LaunchId, EndableLaunch>>,
     pub _reaper: ReaperThread,
 }
 
@@ -165,7 +165,7 @@ impl Traced {
 }
 
 /// A launch that is with a device which can end it.
-pub(crate) struct RunningLaunch {
+pub(crate) struct EndableLaunch {
     running: Arc<dyn Running>,
     /// Those of its stream.
     words: Arc<StreamWords>,
@@ -198,21 +198,21 @@ const LEAST_TO_SAY_MORE: Duration = Duration::from_millis(100);
 impl Inner {
     /// Notes that a launch is with a device that can end it. Returns why it was cancelled, if that was before it was known, so
     /// that whoever cancelled it did not find it.
-    pub fn note_running(
+    pub fn note_endable(
         &self,
         launch: LaunchId,
         running: &Arc<dyn Running>,
         words: &Arc<StreamWords>,
         sequence: u64,
     ) -> Option<CancelReason> {
-        let known = RunningLaunch { running: running.clone(), words: words.clone(), sequence };
-        self.running.lock().insert(launch, known);
+        let known = EndableLaunch { running: running.clone(), words: words.clone(), sequence };
+        self.endable.lock().insert(launch, known);
         self.server.launches().cancelled(launch)
     }
 
     /// Forgets a launch that has ended.
-    pub fn forget_running(&self, launch: LaunchId) {
-        let known = self.running.lock().remove(&launch);
+    pub fn forget_endable(&self, launch: LaunchId) {
+        let known = self.endable.lock().remove(&launch);
         drop(known);
     }
 
@@ -253,7 +253,7 @@ impl Inner {
         }
         self.server.cancel(launch, why);
         let known = self
-            .running
+            .endable
             .lock()
             .get(&launch)
             .map(|known| (known.running.clone(), known.words.clone(), known.sequence));

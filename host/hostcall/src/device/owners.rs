@@ -12,7 +12,7 @@ pub(crate) trait Owner: Any + Send + Sync {
     /// Notes that the operation failed. Returns the error that tells of it.
     fn fail(&self, cause: NodeFailure) -> Error;
     /// Keeps for good what the operation uses: lanes of it were ended by force.
-    fn keep(&self);
+    fn leak(&self);
 }
 
 /// Who gave a stream the launches of a list.

@@ -205,7 +205,7 @@ impl Drop for Stream {
             return;
         };
         let device = &self.core().name;
-        self.queue.wait_until_settled_or_tell(last, TELL_AFTER, || {
+        self.queue.wait_or_tell(last, TELL_AFTER, || {
             let work = self.queue.under_way().unwrap_or_else(|| "its work".into());
             hostcall_server::report_line(format_args!(
                 "a stream of {device} was dropped and still waits for {work} after {TELL_AFTER:?}: cancel its launches \

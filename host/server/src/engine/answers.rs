@@ -3,18 +3,19 @@
 //!
 //! # Invariants
 //! - Whoever answers a lane has the lock and clears the lane's bit of `open`: each lane is answered once.
-//! - When no bit is left, the way to the lanes is gone before the last bit is: whoever sees no lane that waits finds the
-//!   call's slot free.
-//! - A request is read and a reply is written under the lock, since the lane has its memory for other things once it is
-//!   answered. Such a copy takes its time. So consumers and the watchdog do not wait for the lock: they read words, try it,
-//!   or leave what is to be done to whoever has it ([`Answers::give_up_soon`]).
+//! - When no bit is left, the packet's answer is gone before the last bit is: whoever sees no lane that waits
+//!   finds the call's slot free.
+//! - A request is read and a reply is written under the lock, since the lane has its memory for other things
+//!   once it is answered. Such a copy takes its time. So consumers and the watchdog do not wait for the lock
+//!   once another thread may have it: they read words, try it, or leave what is to be done to whoever has it
+//!   ([`Answers::give_up_soon`]).
 
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use std::ops::DerefMut;
 use std::task::{Context, Poll, Waker};
 
-/// How the lanes of a call are answered.
-pub(crate) trait Way {
+/// The answer to a call's packet, which has one for each of its lanes.
+pub(crate) trait PacketAnswer {
     /// Answers all lanes that have no answer, which are so many: nobody handles their calls any more.
     fn give_up(&mut self, lanes: u32);
 }
@@ -26,25 +27,25 @@ pub(crate) trait Notify {
 }
 
 /// The answers to the lanes of a call, by the lanes' ranks.
-pub(crate) struct Answers<W, N> {
+pub(crate) struct Answers<A, N> {
     /// Ranks of the lanes that have no answer, a bit each. Changed under the lock.
     open: AtomicU64,
     /// Lanes that have no answer are to be given up.
     is_given_up: AtomicBool,
     /// `None` when each lane has its answer.
-    way: Mutex<Option<W>>,
+    answer: Mutex<Option<A>>,
     /// Futures that handle lanes: they end when these have their answers.
     wakers: Mutex<Vec<(u32, Waker)>>,
     notify: N,
 }
 
-impl<W: Way, N: Notify> Answers<W, N> {
+impl<A: PacketAnswer, N: Notify> Answers<A, N> {
     /// Makes the answers to so many lanes, 1 to 64.
-    pub fn new(lanes: u32, way: W, notify: N) -> Self {
+    pub fn new(lanes: u32, answer: A, notify: N) -> Self {
         Self {
             open: AtomicU64::new(u64::MAX >> (64 - lanes)),
             is_given_up: AtomicBool::new(false),
-            way: Mutex::new(Some(way)),
+            answer: Mutex::new(Some(answer)),
             wakers: Mutex::new(Vec::new()),
             notify,
         }
@@ -62,43 +63,43 @@ impl<W: Way, N: Notify> Answers<W, N> {
 
     /// Does what must not be done for a lane that is answered already, and returns its result. The lane gets no answer
     /// meanwhile.
-    pub fn with<R>(&self, rank: u32, work: impl FnOnce(&mut W) -> R) -> Option<R> {
-        let mut way = self.way.lock();
-        let result = way.as_mut().filter(|_| self.waits(rank)).map(work);
-        drop(way);
+    pub fn with<R>(&self, rank: u32, work: impl FnOnce(&mut A) -> R) -> Option<R> {
+        let mut answer = self.answer.lock();
+        let result = answer.as_mut().filter(|_| self.waits(rank)).map(work);
+        drop(answer);
         self.give_up_rest();
         result
     }
 
     /// Answers a lane, unless it has an answer. `give` does it, and is told whether the lane is the last one.
-    pub fn give(&self, rank: u32, give: impl FnOnce(&mut W, bool)) {
-        self.give_under(self.way.lock(), rank, give);
+    pub fn give(&self, rank: u32, give: impl FnOnce(&mut A, bool)) {
+        self.give_under(self.answer.lock(), rank, give);
     }
 
     /// Does what [`Answers::give`] does, unless somebody has the lock. Returns whether the lane has an answer.
-    pub fn try_give(&self, rank: u32, give: impl FnOnce(&mut W, bool)) -> bool {
-        if let Some(way) = self.way.try_lock() {
-            self.give_under(way, rank, give);
+    pub fn try_give(&self, rank: u32, give: impl FnOnce(&mut A, bool)) -> bool {
+        if let Some(answer) = self.answer.try_lock() {
+            self.give_under(answer, rank, give);
         }
         !self.waits(rank)
     }
 
     fn give_under(
         &self,
-        mut way: impl DerefMut<Target = Option<W>>,
+        mut answer: impl DerefMut<Target = Option<A>>,
         rank: u32,
-        give: impl FnOnce(&mut W, bool),
+        give: impl FnOnce(&mut A, bool),
     ) {
         let open = self.open();
         let rest = open & !(1 << rank);
-        let given = way.as_mut().filter(|_| rest != open).map(|way| give(way, rest == 0));
+        let given = answer.as_mut().filter(|_| rest != open).map(|answer| give(answer, rest == 0));
         if given.is_some() {
             if rest == 0 {
-                *way = None;
+                *answer = None;
             }
             self.open.store(rest, Ordering::Release);
         }
-        drop(way);
+        drop(answer);
         if given.is_some() {
             self.tell(1 << rank, rest == 0);
         }
@@ -108,8 +109,8 @@ impl<W: Way, N: Notify> Answers<W, N> {
     /// Gives up the lanes that have no answer. They are answered when this returns.
     pub fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Relaxed);
-        let way = self.way.lock();
-        self.rest(way);
+        let answer = self.answer.lock();
+        self.rest(answer);
     }
 
     /// Gives up the lanes that have no answer, without waiting: where somebody has the lock, it is they who do it.
@@ -126,19 +127,19 @@ impl<W: Way, N: Notify> Answers<W, N> {
         fence(Ordering::SeqCst);
         if self.is_given_up.load(Ordering::Relaxed)
             && self.open() != 0
-            && let Some(way) = self.way.try_lock()
+            && let Some(answer) = self.answer.try_lock()
         {
-            self.rest(way);
+            self.rest(answer);
         }
     }
 
-    fn rest(&self, mut way: impl DerefMut<Target = Option<W>>) {
-        let Some(mut last) = way.take() else { return };
+    fn rest(&self, mut answer: impl DerefMut<Target = Option<A>>) {
+        let Some(mut last) = answer.take() else { return };
         let open = self.open();
         last.give_up(open.count_ones());
         drop(last);
         self.open.store(0, Ordering::Release);
-        drop(way);
+        drop(answer);
         self.tell(open, true);
     }
 

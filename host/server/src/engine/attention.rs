@@ -64,7 +64,7 @@ impl Attention {
         let (mut worked, mut again) = (false, false);
         while !worked && self.calls() == seen {
             park_timeout(endpoint.longest_sleep(idle_since.elapsed(), again));
-            // Before it looks: a hint from now on ends the next sleep.
+            // Before it looks: a wake-up from now on ends the next sleep.
             self.parked.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             worked = endpoint.pass() | endpoint.sweep(again);
@@ -84,14 +84,14 @@ pub(crate) trait Endpoint {
     /// Looks at hot places and at some others. Returns whether there was work.
     fn pass(&mut self) -> bool;
 
-    /// Looks at all places where there may be work, after a sleep; `again` when the one before was no longer than that ago.
-    /// Returns whether there was work.
+    /// Looks at all places where there may be work, after a sleep; `again` from the second such look on since
+    /// the thread last had work or was called. Returns whether there was work.
     fn sweep(&mut self, again: bool) -> bool;
 
     /// Returns whether calls come often, so that a pause would delay them.
     fn is_busy(&self) -> bool;
 
-    /// Tells clients that the thread sleeps, or does no more.
+    /// Tells clients that the thread sleeps, or sleeps no more.
     fn set_asleep(&mut self, _asleep: bool) {}
 
     /// Returns how long to sleep, at most, when there was no work for `idle`; `again` when the thread has slept before

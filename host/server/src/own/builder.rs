@@ -251,7 +251,7 @@ impl ServerBuilder {
             trace: self.endpoint.trace.clone(),
             launch_watch: LaunchWatches::default(),
             turns: Turns::default(),
-            reliable_hints: self.reliable_hints,
+            wakes_reliably: self.reliable_hints,
             statistics: Counters::new(self.consumers),
             messages: Messages::new(self.endpoint.budget(), LoanPool::new(self.loans), layout.slots()),
             post_counts: PostCounts::default(),

@@ -17,7 +17,6 @@ use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
 use hostcall_service::Caller;
-use hostcall_trace::Ending;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,18 +29,6 @@ const LONGEST_JOIN: Duration = Duration::from_secs(5);
 
 /// How long it waits for its last reports to be written.
 const LONGEST_REPORT: Duration = Duration::from_millis(100);
-
-/// How a trace says that a launch ended which was cancelled for this reason, if it was.
-fn ending(cancelled: Option<CancelReason>) -> Ending {
-    match cancelled {
-        None => Ending::OK,
-        Some(CancelReason::Panicked) => Ending::PANICKED,
-        Some(CancelReason::Exited(_)) => Ending::EXITED,
-        Some(CancelReason::Failed | CancelReason::BrokenSlot) => Ending::FAILED,
-        Some(CancelReason::TimedOut) => Ending::TIMED_OUT,
-        Some(CancelReason::Asked | CancelReason::Closed) => Ending::CANCELLED,
-    }
-}
 
 /// What a server has counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,11 +156,9 @@ impl Server {
     ) -> impl Fn(Caller, Option<Owner>) -> (Arc<str>, Option<WavePlace>) + Send + Sync + use<> {
         let shared = Arc::downgrade(&self.shared);
         move |caller, wave| {
-            let place = |shared: Arc<Shared>| match wave {
-                Some(wave) => shared.place_of_wave(caller.launch, Some(wave)),
-                None => shared.place_of(caller.slot, caller.launch),
-            };
-            shared.upgrade().map_or_else(|| ("".into(), None), place)
+            let Some(shared) = shared.upgrade() else { return ("".into(), None) };
+            let wave = wave.or_else(|| shared.memory.region().alleged_owner(caller.slot));
+            shared.place_of_wave(caller.launch, wave)
         }
     }
 
@@ -284,12 +269,10 @@ impl Server {
         }
         // After the calls that were given up, and before others have the indices, by which a trace knows launches.
         if let Some(trace) = &self.shared.trace {
-            for (id, cancelled) in ended.reasons() {
-                trace.launch_ended(id, ending(cancelled));
-            }
+            ended.endings().for_each(|(id, ending)| trace.launch_ended(id, ending));
         }
         if let Some(watch) = self.shared.launch_watch.get() {
-            ended.reasons().for_each(|(id, cancelled)| watch.ended(id, ending(cancelled)));
+            ended.endings().for_each(|(id, ending)| watch.ended(id, ending));
         }
         // Others may have their ids from here on.
         self.shared.unserved.forget(|launch| ended.launches.contains(launch));
@@ -430,11 +413,8 @@ impl Server {
 
     /// Returns how many launches have ended, contexts apart, and how: by themselves, or see [`CancelReason`].
     pub fn launch_ends(&self) -> [(&'static str, u64); ENDS.len()] {
-        let mut ends = ENDS.map(|name| (name, 0));
-        for (end, count) in ends.iter_mut().zip(&self.shared.statistics.ends) {
-            end.1 = count.load(Ordering::Relaxed);
-        }
-        ends
+        let counts = &self.shared.statistics.ends;
+        ENDS.map(|(ending, name)| (name, counts[usize::from(ending.0)].load(Ordering::Relaxed)))
     }
 
     /// Says whether a method of this name is registered.

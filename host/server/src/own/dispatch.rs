@@ -65,33 +65,22 @@ pub(crate) fn batch(
     replies: &mut Replies,
 ) {
     let rung = batch.rung();
-    let newest;
-    let entry = match registry.entry(rung.service(), rung.check()) {
+    let mut newest = None;
+    let entry = match entry_of(shared, registry, &mut newest, rung.service(), rung.check()) {
         Ok(entry) => entry,
-        Err(_) => {
-            // The service may have come since the consumer last looked.
-            newest = shared.registry();
-            match newest.entry(rung.service(), rung.check()) {
-                Ok(entry) => entry,
-                Err(error) => {
-                    // Before the lanes have their answers: who waits for their kernel finds them counted.
-                    for packet in 0..batch.count() {
-                        let (launch, lanes) = (launch_of(batch, packet), batch.ranks(packet).len() as u64);
-                        unserved::count(shared, launch, rung.service(), error, lanes, 0);
-                    }
-                    return refuse(shared, batch, error);
-                }
+        Err(error) => {
+            // Before the lanes have their answers: who waits for their kernel finds them counted.
+            for packet in 0..batch.count() {
+                let (launch, lanes) = (launch_of(batch, packet), batch.ranks(packet).len() as u64);
+                unserved::count(shared, launch, rung.service(), error, lanes, 0);
             }
+            return refuse(shared, batch, error);
         }
     };
     match &entry.service.kind {
         _ if rung.kind() != PacketKind::Words => bytes::packet(shared, inline, entry, scanner, batch),
         Kind::Inline(service) if shared.trace.is_none() => {
-            if inline.is_timed() {
-                timed(shared, inline, entry, &***service, batch, replies);
-            } else {
-                run(shared, inline, entry, &***service, batch, replies);
-            }
+            run(shared, inline, entry, &***service, batch, replies);
             batch.answer_all(shared.memory.region(), replies);
         }
         Kind::Inline(service) => traced(shared, inline, entry, &***service, batch, replies),
@@ -113,10 +102,7 @@ fn traced(
         (0..batch.count()).filter_map(|packet| record(shared, batch, packet)).collect();
     let now_ns = || shared.trace.as_ref().map_or(0, Source::now_ns);
     let began_ns = now_ns();
-    match inline.is_timed() {
-        true => timed(shared, inline, entry, service, batch, replies),
-        false => run(shared, inline, entry, service, batch, replies),
-    }
+    run(shared, inline, entry, service, batch, replies);
     let ended_ns = now_ns();
     let rung = batch.rung();
     let word_bytes = size_of::<u64>() * rung.lanes() as usize;
@@ -133,7 +119,23 @@ fn traced(
     batch.answer_all(shared.memory.region(), replies);
 }
 
-/// Has a batch handled at once, and counts it.
+/// Finds the method of a number whose types have this check: in the consumer's registry, or in the newest one, since its
+/// service may have come meanwhile.
+#[inline(always)]
+fn entry_of<'r>(
+    shared: &Shared,
+    registry: &'r Registry,
+    newest: &'r mut Option<Arc<Registry>>,
+    service: u16,
+    check: u32,
+) -> Result<&'r Arc<Entry>, CallError> {
+    match registry.entry(service, check) {
+        Ok(entry) => Ok(entry),
+        Err(_) => newest.insert(shared.registry()).entry(service, check),
+    }
+}
+
+/// Has a batch handled at once, counts it, and notes how long some of them took.
 #[inline(always)]
 fn run(
     shared: &Shared,
@@ -143,27 +145,15 @@ fn run(
     batch: &Batch,
     replies: &mut Replies,
 ) {
+    let timed = inline.is_timed().then(Instant::now);
     // It has ended for reports before its lanes may learn of it.
     let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
     handle(shared, entry, service, Calls::new(batch.lines(), replies));
     drop(runs);
     count(inline, entry, batch, replies);
-}
-
-/// Does the same, and notes how long it took.
-#[cold]
-#[inline(never)]
-fn timed(
-    shared: &Shared,
-    inline: &Inline,
-    entry: &Entry,
-    service: &dyn Service,
-    batch: &Batch,
-    replies: &mut Replies,
-) {
-    let began = Instant::now();
-    run(shared, inline, entry, service, batch, replies);
-    entry.counts.note_time(inline.consumer, began.elapsed());
+    if let Some(began) = timed {
+        entry.counts.note_time(inline.consumer, began.elapsed());
+    }
 }
 
 /// Counts calls that were handled at once, before their lanes have their answers.
@@ -248,20 +238,14 @@ pub(crate) fn posts(
         shared.statistics.count_refused_posts(posts.left());
         return posts.count();
     }
-    let newest;
-    let entry = match registry.entry(head.service, head.extra) {
+    let mut newest = None;
+    let entry = match entry_of(shared, registry, &mut newest, head.service, head.extra) {
         Ok(entry) => entry,
-        Err(_) => {
-            newest = shared.registry();
-            match newest.entry(head.service, head.extra) {
-                Ok(entry) => entry,
-                Err(error) => {
-                    let left = posts.left();
-                    unserved::count(shared, caller.launch, head.service, error, 0, left as u64);
-                    shared.statistics.count_refused_posts(left);
-                    return posts.count();
-                }
-            }
+        Err(error) => {
+            let left = posts.left();
+            unserved::count(shared, caller.launch, head.service, error, 0, left as u64);
+            shared.statistics.count_refused_posts(left);
+            return posts.count();
         }
     };
     match &entry.service.kind {

@@ -12,9 +12,9 @@ use crate::engine::handling::set_service;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use hostcall_abi::launch::LaunchId;
 use hostcall_service::Caller;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a consumer says of the handler that it runs. It alone writes here; it shares the lines with nobody who writes.
 #[repr(align(128))]
@@ -97,31 +97,35 @@ impl Drop for Runs<'_> {
 
 /// A call whose inline handler was seen.
 pub(super) struct InlineCall {
-    shared: Weak<Shared>,
     /// Those of all consumers, and the one of them that runs it.
     cells: Arc<[Inline]>,
     consumer: usize,
-    seen: Seen,
-    service: String,
+    /// The cell's, while the handler runs.
+    turns: u64,
+    /// As it was when it was seen first.
+    waiting: Waiting,
     since: Instant,
 }
 
 impl Shared {
     /// Has the watchdog watch the handlers that consumers run now.
-    pub fn watch_inline(self: &Arc<Self>) {
+    pub fn watch_inline(&self) {
         let mut calls = Vec::new();
         let mut watched = self.watched_inline.lock();
         for (consumer, (cell, watched)) in self.inline.iter().zip(&mut *watched).enumerate() {
             let Some(seen) = cell.seen() else { continue };
-            if watched.as_ref().is_some_and(|watched| watched.seen.turns == seen.turns) {
+            let Seen { turns, slot, lanes, number, launch } = seen;
+            if watched.as_ref().is_some_and(|watched| watched.turns == turns) {
                 continue;
             }
             let registry = self.registry();
-            let method = registry.find(seen.number);
-            let service = method
-                .map_or_else(|| format!("number {}", seen.number), |entry| entry.method.name().to_string());
-            let (shared, cells) = (Arc::downgrade(self), self.inline.clone());
-            let call = Arc::new(InlineCall { shared, cells, consumer, seen, service, since: Instant::now() });
+            let method = registry.find(number);
+            let service =
+                method.map_or_else(|| format!("number {number}"), |entry| entry.method.name().to_string());
+            let waits_for = WaitsFor::InlineHandler;
+            let waiting = self.waiting(slot, launch, lanes, service, Duration::ZERO, waits_for);
+            let (cells, since) = (self.inline.clone(), Instant::now());
+            let call = Arc::new(InlineCall { cells, consumer, turns, waiting, since });
             *watched = Some(call.clone());
             calls.push(call);
         }
@@ -132,11 +136,11 @@ impl Shared {
 
 impl Call for InlineCall {
     fn is_open(&self) -> bool {
-        self.cells[self.consumer].turns.load(Ordering::Acquire) == self.seen.turns
+        self.cells[self.consumer].turns.load(Ordering::Acquire) == self.turns
     }
 
     fn launch(&self) -> LaunchId {
-        self.seen.launch
+        self.waiting.launch
     }
 }
 
@@ -146,25 +150,11 @@ impl Watched for InlineCall {
     }
 
     fn slot(&self) -> u32 {
-        self.seen.slot
+        self.waiting.slot
     }
 
     fn waiting(&self) -> Waiting {
-        let Seen { slot, lanes, launch, .. } = self.seen;
-        let shared = self.shared.upgrade();
-        let (kernel, place) =
-            shared.map_or_else(|| ("".into(), None), |shared| shared.place_of(slot, launch));
-        Waiting {
-            device: Arc::default(),
-            slot,
-            launch,
-            kernel,
-            place,
-            lanes,
-            service: self.service.clone(),
-            waited: self.since.elapsed(),
-            waits_for: WaitsFor::InlineHandler,
-        }
+        Waiting { waited: self.since.elapsed(), ..self.waiting.clone() }
     }
 }
 

@@ -1,13 +1,16 @@
 //! The launches that have begun and not ended: a table by index and generation.
 //!
-//! A device says of each call whose it is, by the launch's id. The table says whether such a launch runs: one relaxed load a
-//! call. What is known of a launch besides is behind a lock, which only its begin, cancellation and end take.
+//! A device says of each call whose it is, by the launch's id. A word for each index says whether such a
+//! launch is live: one relaxed load a call. What is known of a launch besides is behind a lock. A call takes
+//! it only where the word does not say that its launch is live; else it is taken by what begins, cancels and
+//! ends launches, and by who asks what a launch is.
 
 use crate::engine::LaunchSet;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
 use hostcall_locks::Mutex;
+use hostcall_trace::Ending;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -60,10 +63,13 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Returns each launch, with the first reason why it was cancelled, if it was.
-    pub fn reasons(&self) -> impl Iterator<Item = (LaunchId, Option<CancelReason>)> {
+    /// Returns each launch, with how it ended: as the first reason why it was cancelled says, if it was.
+    pub fn endings(&self) -> impl Iterator<Item = (LaunchId, Ending)> {
         let mut cancelled = self.cancelled.iter().peekable();
-        self.launches.ids().map(move |id| (id, cancelled.next_if(|(of, _)| *of == id).map(|(_, why)| *why)))
+        self.launches.ids().map(move |id| {
+            let cancelled = cancelled.next_if(|(of, _)| *of == id);
+            (id, cancelled.map_or(Ending::OK, |(_, why)| why.ending()))
+        })
     }
 }
 
@@ -96,6 +102,17 @@ impl CancelReason {
     /// Whether the host ended the launch, and not what its lanes did.
     pub fn is_of_host(self) -> bool {
         matches!(self, CancelReason::Asked | CancelReason::Closed | CancelReason::TimedOut)
+    }
+
+    /// Returns how a launch ended that was cancelled for this.
+    pub(crate) fn ending(self) -> Ending {
+        match self {
+            CancelReason::Panicked => Ending::PANICKED,
+            CancelReason::Exited(_) => Ending::EXITED,
+            CancelReason::Failed | CancelReason::BrokenSlot => Ending::FAILED,
+            CancelReason::TimedOut => Ending::TIMED_OUT,
+            CancelReason::Asked | CancelReason::Closed => Ending::CANCELLED,
+        }
     }
 }
 
@@ -422,16 +439,16 @@ impl Launches {
         Some((launches, before == 0))
     }
 
-    /// Notes that launches are cancelled which are one, or began together; their device learns of it. Returns how many of them
-    /// run and were not cancelled before.
-    pub(crate) fn cancel(&self, launches: LaunchIds, why: CancelReason) -> (usize, Vec<LaunchId>) {
+    /// Notes that launches are cancelled which are one, or began together; their device learns of it. Returns those that are
+    /// cancelled with them: of a context, its launches.
+    pub(crate) fn cancel(&self, launches: LaunchIds, why: CancelReason) -> Vec<LaunchId> {
         let table = &mut *self.table.lock();
-        let count = launches.ids().filter(|id| self.tell_cancelled(table, *id, why)).count();
+        launches.ids().for_each(|id| _ = self.tell_cancelled(table, id, why));
         // What went wrong with the context is no fault of theirs.
         let why = if why.is_of_host() { why } else { CancelReason::Asked };
         let mut with_context = table.of_context(launches.first());
         with_context.retain(|id| self.tell_cancelled(table, *id, why));
-        (count, with_context)
+        with_context
     }
 
     /// Cancels one launch. Returns whether it runs and was not cancelled before.

@@ -10,10 +10,12 @@
 //! `registration` registers services while it runs, and `shared` is what all of its threads have.
 //!
 //! # How a handler runs
-//! - *Inline*: on the consumer that found the call. To find, hand over and answer such a call takes no
-//!   allocation, no lock and no system call. Calls of one line of doorbells that ask the same are handled
-//!   together and then answered. Such a handler must not wait: it holds its consumer. Each consumer says by
-//!   three stores what it runs, and the watchdog looks at that every 100 ms while launches run.
+//! - *Inline*: on the consumer that found the call. To find, hand over and answer a call of words alone takes
+//!   no allocation, no lock and no system call, where nobody records it. Calls of one line of doorbells that
+//!   ask the same are handled together and then answered. Such a handler must not wait: it holds its
+//!   consumer. A call with bytes whose service says that it would wait (`Service::would_wait`) goes to a
+//!   worker thread. Each consumer says by three stores what it runs, and the watchdog looks at that every
+//!   100 ms while launches run.
 //! - *Blocking* (the default): on a worker thread of the device (`engine::workers`). Built-in services have
 //!   pools of their own: one for files and the like, one thread for lanes that read the standard input, one
 //!   pool for lanes that print.
@@ -32,7 +34,7 @@
 //!    and runs the handler.
 //! 5. *Answered.* Handler, the lane's deadline and a cancellation race for each lane, under the ticket's
 //!    lock. The first one writes the lane's reply; bytes are copied under that lock, since a lane has its
-//!    memory to itself once it is answered. Consumers and the watchdog never wait for that lock
+//!    memory to itself once it is answered. Consumers and the watchdog never wait for such a copy
 //!    (`engine::answers`).
 //! 6. *Busy cleared.* When every lane has its answer, `DetachedAnswer` is dropped, and the slot may be looked
 //!    at again. The device is told after each answer (`on_answer`); after the last one consumers are woken:

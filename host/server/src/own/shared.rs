@@ -14,17 +14,18 @@ use crate::engine::caught::catch;
 use crate::engine::panics::HandlerPanic;
 use crate::engine::polling::Attention;
 use crate::engine::rare::Rare;
-use crate::engine::watchdog::WavePlace;
+use crate::engine::watchdog::{Waiting, WaitsFor, WavePlace};
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
 use hostcall_locks::Mutex;
 use hostcall_service::Caller;
-use hostcall_trace::Source;
+use hostcall_trace::{Ending, Source};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
 use tracing::Level;
 
 /// What one consumer counts, apart from what others do.
@@ -51,8 +52,15 @@ impl Count {
     }
 }
 
-/// How launches end otherwise than by themselves, in the order of [`Counters::ends`].
-pub(crate) const ENDS: [&str; 6] = ["ok", "panicked", "exited", "failed", "timed_out", "cancelled"];
+/// How launches end, each with its name as a count.
+pub(crate) const ENDS: [(Ending, &str); 6] = [
+    (Ending::OK, "ok"),
+    (Ending::PANICKED, "panicked"),
+    (Ending::EXITED, "exited"),
+    (Ending::FAILED, "failed"),
+    (Ending::TIMED_OUT, "timed_out"),
+    (Ending::CANCELLED, "cancelled"),
+];
 
 pub(crate) struct Counters {
     /// By consumer.
@@ -61,7 +69,7 @@ pub(crate) struct Counters {
     pub declined_posts: AtomicU64,
     pub garbage_posts: AtomicU64,
     pub broken_slots: AtomicU64,
-    /// Launches that have ended, without contexts.
+    /// Launches that have ended, without contexts, by the codes of [`ENDS`]: 0 to 5.
     pub ends: [AtomicU64; ENDS.len()],
 }
 
@@ -79,17 +87,11 @@ impl Counters {
 
     /// Counts launches that have ended, some of which were cancelled.
     pub fn count_ends(&self, launches: u64, cancelled: &[(LaunchId, CancelReason)]) {
-        self.ends[0].fetch_add(launches.saturating_sub(cancelled.len() as u64), Ordering::Relaxed);
-        for (_, why) in cancelled {
-            let end = match why {
-                CancelReason::Panicked => 1,
-                CancelReason::Exited(_) => 2,
-                CancelReason::Failed | CancelReason::BrokenSlot => 3,
-                CancelReason::TimedOut => 4,
-                CancelReason::Asked | CancelReason::Closed => 5,
-            };
-            self.ends[end].fetch_add(1, Ordering::Relaxed);
-        }
+        let count = |ending: Ending, launches| {
+            self.ends[usize::from(ending.0)].fetch_add(launches, Ordering::Relaxed);
+        };
+        count(Ending::OK, launches.saturating_sub(cancelled.len() as u64));
+        cancelled.iter().for_each(|(_, why)| count(why.ending(), 1));
     }
 
     pub fn count_refused_posts(&self, count: usize) {
@@ -129,7 +131,7 @@ pub(crate) struct Shared {
     /// Calls that are handled one after the other.
     pub turns: Turns,
     /// Whoever rings while the header says that consumers sleep calls [`Shared::wake`].
-    pub reliable_hints: bool,
+    pub wakes_reliably: bool,
     pub statistics: Counters,
     pub messages: Messages,
     pub post_counts: PostCounts,
@@ -228,6 +230,21 @@ impl Shared {
         (kernel, place)
     }
 
+    /// Describes a call of lanes of the wave that has the slot.
+    pub fn waiting(
+        &self,
+        slot: u32,
+        launch: LaunchId,
+        lanes: u32,
+        service: String,
+        waited: Duration,
+        waits_for: WaitsFor,
+    ) -> Waiting {
+        let (kernel, place) = self.place_of(slot, launch);
+        let device = self.engine.settings().device.clone();
+        Waiting { device, slot, launch, kernel, place, lanes, service, waited, waits_for }
+    }
+
     /// Tells of the panic of a method's handler, for a lane that called or posted.
     #[cold]
     pub fn handler_panicked(&self, entry: &Entry, Caller { launch, slot, lane }: Caller) {
@@ -290,7 +307,7 @@ impl Shared {
     /// Cancels launches which are one, or began together: their waiting calls and all further ones end with
     /// [`CallError::Cancelled`], and their posts that wait to be handled are dropped.
     pub fn cancel(&self, launches: LaunchIds, why: CancelReason) {
-        let (_, with_context) = self.launches.cancel(launches, why);
+        let with_context = self.launches.cancel(launches, why);
         // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
         // Without waiting, since a consumer that learns of a lane's panic calls this.
         for launches in std::iter::once(launches).chain(with_context.into_iter().map(LaunchIds::from)) {

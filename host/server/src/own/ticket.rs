@@ -7,7 +7,7 @@ use super::messages::Unread;
 use super::registry::{Entry, Kind};
 use super::reply::{ByteReply, ReplyPlace};
 use super::shared::Shared;
-use crate::engine::answers::{Answers, Notify, Way};
+use crate::engine::answers::{Answers, Notify, PacketAnswer};
 use crate::engine::calls::Call;
 use crate::engine::trace::Recording;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
@@ -78,7 +78,7 @@ impl Lanes {
     }
 }
 
-impl Way for Lanes {
+impl PacketAnswer for Lanes {
     fn give_up(&mut self, lanes: u32) {
         let status = Status::Error(CallError::Cancelled);
         self.count(lanes, status);
@@ -117,9 +117,9 @@ impl Ticket {
         deadlines.sort_unstable_by(|a, b| b.cmp(a));
         let (slot, lanes) = (answer.answer().slot(), answer.answer().lanes());
         let record = recording.map(|recording| Box::new(Record { recording, entry: entry.clone(), launch }));
-        let way = Lanes { answer, entry: entry.clone(), started, record };
+        let lanes_answer = Lanes { answer, entry: entry.clone(), started, record };
         Arc::new(Self {
-            answers: Answers::new(lanes, way, shared.clone()),
+            answers: Answers::new(lanes, lanes_answer, shared.clone()),
             begun: AtomicU64::new(0),
             in_turn: AtomicU64::new(0),
             deadlines: Mutex::new(deadlines),
@@ -273,6 +273,9 @@ impl Watched for Ticket {
                 late.push(rank);
             }
         }
+        if late.is_empty() {
+            return;
+        }
         let (launch, slot) = (self.launch, self.slot);
         self.shared.engine.log(Level::DEBUG, move || {
             tracing::debug!(%launch, slot, ranks = ?late, "a call's deadline has passed");
@@ -292,7 +295,6 @@ impl Watched for Ticket {
     }
 
     fn waiting(&self) -> Waiting {
-        let (kernel, place) = self.shared.place_of(self.slot, self.launch);
         let open = self.answers.open();
         let is_async = matches!(self.entry.service.kind, Kind::Async(_));
         let waits_for = if is_async || open & self.begun.load(Ordering::Relaxed) != 0 {
@@ -302,16 +304,7 @@ impl Watched for Ticket {
         } else {
             WaitsFor::Thread
         };
-        Waiting {
-            device: Arc::default(),
-            slot: self.slot,
-            launch: self.launch,
-            kernel,
-            place,
-            lanes: open.count_ones(),
-            service: self.entry.method.name().to_string(),
-            waited: self.started.elapsed(),
-            waits_for,
-        }
+        let (lanes, service) = (open.count_ones(), self.entry.method.name().to_string());
+        self.shared.waiting(self.slot, self.launch, lanes, service, self.started.elapsed(), waits_for)
     }
 }

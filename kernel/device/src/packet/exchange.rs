@@ -45,7 +45,7 @@ impl PostsBefore {
 
 /// Wakes a host that sleeps. Devices across a link cannot; they are polled.
 #[inline(always)]
-pub(crate) fn hint(here: Here, words: Words<'_>) {
+pub(crate) fn wake_host(here: Here, words: Words<'_>) {
     if !cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) && words.consumers_sleep() {
         here.notify();
     }
@@ -73,7 +73,7 @@ pub(crate) fn send(
     let doorbell = Doorbell {
         service: head.service,
         lanes: group.count as u8,
-        // The leader rings.
+        // Each lane has its own index here. Only the leader's doorbell is stored.
         first_lane: lane,
         argument_words: head.argument_words,
         result_words: head.result_words,
@@ -95,7 +95,7 @@ pub(crate) fn send(
     }
     slot.flip_laps(&doorbell, group.rank);
     if group.is_leader() {
-        hint(group.here, slot.words());
+        wake_host(group.here, slot.words());
     }
     InFlight { doorbell, laps }
 }

@@ -7,7 +7,9 @@ mod exchange;
 mod held;
 mod patience;
 
-pub(crate) use exchange::{Head, Look, Started, exchange, exchange_by_any, exchange_rarely, hint, start};
+pub(crate) use exchange::{
+    Head, Look, Started, exchange, exchange_by_any, exchange_rarely, start, wake_host,
+};
 pub(crate) use held::{Held, held_by, held_slot, hold, hold_alone, release, with_home};
 
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]

@@ -100,7 +100,7 @@ impl Making<'_> {
                     Some(stream) => run_step(&plan, &plan.nodes[at], &origin, control, &stream),
                     None => Ok(()),
                 };
-                Operation::Step(Step { state, inner, run: Box::new(run) }.into())
+                Operation::Step(Step { state, inner, run: Some(Box::new(run)) }.into())
             }
         };
         self.operations.push((position, operation));

@@ -42,7 +42,6 @@ use crate::device::error::{Error, NodeFailure, NodePath, ReplayFailure};
 use crate::device::inner::Device;
 use crate::device::open_devices::owners_of;
 use crate::device::owners::{ListOwner, Owner, Owners, UnitHold};
-use crate::device::reaper::Limited;
 use crate::device::stream::StreamQueue;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::{CancelReason, handling};
@@ -50,8 +49,8 @@ use std::any::Any;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// What is known of a replay until nobody asks any more.
 pub(crate) struct ReplayState {
@@ -64,18 +63,23 @@ pub(crate) struct ReplayState {
     failure: OnceLock<ReplayFailure>,
     is_over: AtomicBool,
     /// What the replay uses is kept for good: lanes of it were ended by force.
-    is_kept: AtomicBool,
+    is_leaked: AtomicBool,
 }
 
 impl ReplayState {
     pub fn new(graph: Arc<str>, number: u64, sequences: RangeInclusive<u64>, position: u64) -> Self {
-        let (failure, is_over, is_kept) = (OnceLock::new(), AtomicBool::new(false), AtomicBool::new(false));
-        Self { graph, number, sequences, position, failure, is_over, is_kept }
+        let (failure, is_over, is_leaked) = (OnceLock::new(), AtomicBool::new(false), AtomicBool::new(false));
+        Self { graph, number, sequences, position, failure, is_over, is_leaked }
     }
 
     /// Says whether it has ended and is settled.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Ends it, on the stream on which it was launched, unless it has ended.
+    fn cancel(&self, queue: &StreamQueue, why: CancelReason) {
+        queue.cancel_unit(self.position, self.sequences.clone(), why);
     }
 }
 
@@ -94,7 +98,7 @@ impl ReplayHold {
     /// Takes the plan, unless it stays for good.
     fn take_plan(&mut self) -> Option<Arc<Plan>> {
         let plan = self.plan.take()?;
-        if self.replay.is_kept.load(Ordering::Relaxed) {
+        if self.replay.is_leaked.load(Ordering::Relaxed) {
             std::mem::forget(plan);
             return None;
         }
@@ -185,8 +189,8 @@ impl Owner for NodeOrigin {
         Error::Replay(Box::new(failure.clone()))
     }
 
-    fn keep(&self) {
-        self.replay.is_kept.store(true, Ordering::Relaxed);
+    fn leak(&self) {
+        self.replay.is_leaked.store(true, Ordering::Relaxed);
     }
 }
 
@@ -289,8 +293,7 @@ impl Replay {
     /// Its first node's failure. Also when the device was closed before it was done, and when a handler or host function
     /// calls this for which the replay waits.
     pub fn wait(&self) -> Result<(), Error> {
-        let _waits = self.queue.may_wait(self.state.position, "a replay's `wait`", None)?;
-        self.queue.wait_until_settled(self.state.position);
+        self.queue.wait_for(self.state.position, "a replay's `wait`", None)?;
         self.outcome()
     }
 
@@ -299,7 +302,7 @@ impl Replay {
     /// # Errors
     /// As for [`Replay::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
-        if !self.queue.wait_for(self.state.position, "a replay's `wait_for`", limit)? {
+        if !self.queue.wait_for(self.state.position, "a replay's `wait_for`", Some(limit))? {
             return Err(self.queue.timed_out("the replay", self.state.position, limit));
         }
         self.outcome()
@@ -309,42 +312,20 @@ impl Replay {
     /// those after it are skipped, and so is what follows in the stream, until its `synchronize` has told of it. A body
     /// that is repeated is not begun again.
     pub fn cancel(&self) {
-        let ReplayState { position, sequences, .. } = &*self.state;
-        self.queue.cancel_unit(*position, sequences.clone(), CancelReason::Asked);
+        self.state.cancel(&self.queue, CancelReason::Asked);
     }
 
     /// Cancels the replay if it has not ended when `limit` has passed from now on; it then fails with
     /// [`LaunchFailure::TimedOut`](crate::LaunchFailure::TimedOut).
     pub fn cancel_after(&self, limit: Duration) {
-        if let Some(deadline) = Instant::now().checked_add(limit) {
-            let (queue, replay) = (Arc::downgrade(&self.queue), self.state.clone());
-            self.queue.limit_by(deadline, ReplayLimit { queue, replay });
-        }
+        let end = |queue: &StreamQueue, replay: &ReplayState| replay.cancel(queue, CancelReason::TimedOut);
+        self.queue.limit(limit, &self.state, ReplayState::is_over, end);
     }
 
     fn outcome(&self) -> Result<(), Error> {
         match self.state.failure.get() {
             Some(failure) => Err(Error::Replay(Box::new(failure.clone()))),
             None => self.queue.check_done(self.state.position),
-        }
-    }
-}
-
-/// A replay with a time limit.
-struct ReplayLimit {
-    queue: Weak<StreamQueue>,
-    replay: Arc<ReplayState>,
-}
-
-impl Limited for ReplayLimit {
-    fn is_over(&self) -> bool {
-        self.replay.is_over()
-    }
-
-    fn end(&self) {
-        if let Some(queue) = self.queue.upgrade() {
-            let ReplayState { position, sequences, .. } = &*self.replay;
-            queue.cancel_unit(*position, sequences.clone(), CancelReason::TimedOut);
         }
     }
 }

@@ -42,14 +42,6 @@ pub(crate) struct Left {
     pub in_flight: bool,
 }
 
-/// Something that has a time limit.
-pub(crate) trait Limited: Send {
-    /// Says whether it has ended in time.
-    fn is_over(&self) -> bool;
-    /// Ends it, since its time is up.
-    fn end(&self);
-}
-
 /// The pause between looks while operations wait for room on the device: short beside the time that it takes to do
 /// those that it has.
 const FEED_EVERY: Duration = Duration::from_micros(50);
@@ -67,7 +59,9 @@ const LOOKS_BEFORE_SLEEP: u32 = 50;
 struct Limit {
     deadline: Instant,
     number: u64,
-    what: Box<dyn Limited>,
+    /// Says whether `end` has nothing left to end.
+    is_over: Box<dyn Fn() -> bool + Send>,
+    end: Function,
 }
 
 impl PartialEq for Limit {
@@ -189,17 +183,23 @@ impl Reaper {
         self.sleep.wake();
     }
 
-    /// Ends something when `deadline` has come.
-    pub fn limit(&self, deadline: Instant, what: impl Limited + 'static) {
+    /// Has `end` called when `deadline` has come. That may be forgotten once `is_over` returns `true`.
+    pub fn limit(
+        &self,
+        deadline: Instant,
+        is_over: impl Fn() -> bool + Send + 'static,
+        end: impl FnOnce() + Send + 'static,
+    ) {
         let mut state = self.state.lock();
         let number = state.next_limit;
         state.next_limit += 1;
         // Those of what has ended go when there are twice as many as were left the last time.
         if state.limits.len() >= 2 * state.limits_left + 64 {
-            state.limits.retain(|Reverse(limit)| !limit.what.is_over());
+            state.limits.retain(|Reverse(limit)| !(limit.is_over)());
             state.limits_left = state.limits.len();
         }
-        state.limits.push(Reverse(Limit { deadline, number, what: Box::new(what) }));
+        let (is_over, end) = (Box::new(is_over), Box::new(end));
+        state.limits.push(Reverse(Limit { deadline, number, is_over, end }));
         drop(state);
         self.wake();
     }
@@ -279,7 +279,7 @@ impl Reaper {
             let is_due = state.limits.peek().is_some_and(|Reverse(limit)| limit.deadline <= Instant::now());
             let Some(Reverse(limit)) = (if is_due { state.limits.pop() } else { None }) else { return };
             drop(state);
-            limit.what.end();
+            (limit.end)();
         }
     }
 

@@ -8,7 +8,7 @@ use hostcall_server::CancelReason;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How a launch ended that nothing went wrong with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,7 +197,7 @@ impl Launch {
         !self.state.is_captured && self.queue.is_settled(self.state.position)
     }
 
-    /// Asks the launch to end: its waiting calls end with `Cancelled`, a lane's call after that ends the lane, and what has
+    /// Asks the launch to end: its waiting calls end with `Cancelled`, a wave's calls after that end their lanes, and what has
     /// not begun does not, as do later launches of its stream until [`super::super::Stream::synchronize`] has told of it. A GPU's lanes
     /// that neither call nor look run on. A kernel of a code object that another compiler made runs to its end once the device
     /// has it, also when its calls (by a [context](crate::rocm::KernelArgument::context)) end with `Cancelled`, and its launch then
@@ -215,8 +215,11 @@ impl Launch {
     /// Cancels the launch if it has not ended when `limit` has passed from now on; it then fails with
     /// [`LaunchFailure::TimedOut`].
     pub fn cancel_after(&self, limit: Duration) {
-        if let Some(deadline) = Instant::now().checked_add(limit).filter(|_| !self.state.is_captured) {
-            self.queue.limit(&self.state, deadline);
+        if !self.state.is_captured {
+            let is_over = |launch: &LaunchState| launch.outcome.get().is_some();
+            self.queue.limit(limit, &self.state, is_over, |queue, launch| {
+                queue.cancel(launch, CancelReason::TimedOut);
+            });
         }
     }
 
@@ -226,8 +229,7 @@ impl Launch {
     /// Its failure. Also when a handler calls this for a kernel that the launch waits for.
     pub fn wait(&self) -> Result<LaunchOutcome, Error> {
         self.check_launched()?;
-        let _waits = self.queue.may_wait(self.state.position, "a launch's `wait`", None)?;
-        self.queue.wait_until_settled(self.state.position);
+        self.queue.wait_for(self.state.position, "a launch's `wait`", None)?;
         self.outcome()
     }
 
@@ -237,7 +239,7 @@ impl Launch {
     /// As for [`Launch::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, limit: Duration) -> Result<LaunchOutcome, Error> {
         self.check_launched()?;
-        if !self.queue.wait_for(self.state.position, "a launch's `wait_for`", limit)? {
+        if !self.queue.wait_for(self.state.position, "a launch's `wait_for`", Some(limit))? {
             return Err(self.queue.timed_out("the launch", self.state.position, limit));
         }
         self.outcome()

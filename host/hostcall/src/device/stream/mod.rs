@@ -144,8 +144,7 @@ impl<T: Plain> Readback<T> {
     /// When the device failed or was closed before it copied them, or a handler or host function calls this for which the
     /// stream waits.
     pub fn wait(self) -> Result<Vec<T>, Error> {
-        let _waits = self.queue.may_wait(self.position, "a readback's `wait`", None)?;
-        self.queue.wait_until_settled(self.position);
+        self.queue.wait_for(self.position, "a readback's `wait`", None)?;
         self.queue.check_done(self.position)?;
         if let Some(error) = self.memory.refused.get() {
             return Err(error.clone().into());

@@ -1,7 +1,7 @@
 //! What a stream does, one after the other.
 
 use super::launched::LaunchState;
-use super::step::{RunStep, Step};
+use super::step::Step;
 use crate::device::buffer::{AllWanted, Wanted};
 use crate::device::owners::{ListOwner, Owner, UnitHold};
 use crate::device::transfer::Transfer;
@@ -44,7 +44,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// Keeps for good what the launch uses: code of lanes that were ended by force may use it still, on threads that they started.
-    pub fn keep(self) {
+    pub fn leak(self) {
         let Self { wanted, memory, values, .. } = self;
         wanted.iter().for_each(|wanted| std::mem::forget(wanted.allocation.memory.clone()));
         std::mem::forget((memory, values));
@@ -158,13 +158,15 @@ pub(crate) enum Operation {
     Launch(Dispatched),
     List(Box<Listed>),
     Transfer(Box<Transferring>),
+    /// A host function that was not called.
     HostFunction(Box<dyn FnOnce() + Send>),
-    /// What the host does in the middle of a unit.
+    /// What the host does in the middle of a unit, or has done.
     Step(Box<Step>),
     /// The end of a unit: nothing but what it keeps.
     UnitEnd(Box<dyn UnitHold>),
+    /// An event, which others may ask about.
     Record(Arc<OnceLock<Arc<dyn Mark>>>),
-    /// Nothing but what it waits for.
+    /// Nothing but what it waits for; or a host function that was called.
     Wait,
 }
 
@@ -228,27 +230,4 @@ pub(super) enum Before {
     Signal(Point),
     /// The operation stays with the host until a point of another stream is reached.
     Gate(Point),
-}
-
-/// What is kept of an operation until it is settled.
-///
-/// What an operation uses is here, but for one that has an owner, of which the code and staged bytes are here, and the buffers
-/// and whatever else its arguments refer to in a plan. PLAN: who pushes such an operation keeps its plan until that is settled. A
-/// unit does so by its end, which is pushed with its operations and settled after them; a step by [`Step::run`], which has the
-/// plan, and waits before it returns until what it pushed is settled.
-pub(super) enum Kept {
-    Launch(Dispatched),
-    List(Box<Listed>),
-    Transfer(Box<Transferring>),
-    /// A host function that was not called.
-    Function(Box<dyn FnOnce() + Send>),
-    /// A step; what it would have done, if it was not begun.
-    Step {
-        state: Arc<LaunchState>,
-        run: Option<RunStep>,
-    },
-    UnitEnd(Box<dyn UnitHold>),
-    /// An event, which others may ask about.
-    Event,
-    Nothing,
 }

@@ -23,7 +23,7 @@
 #![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
 use super::launched::{Launch, LaunchState};
-use super::operation::{Before, Dispatched, Kept, Operation, Parameters, Parts};
+use super::operation::{Before, Dispatched, Operation, Parameters, Parts};
 use super::prints::Prints;
 use super::settle::Patience;
 use super::step::StepControl;
@@ -52,10 +52,15 @@ pub(super) struct Waiting {
     pub(super) operation: Operation,
 }
 
-/// An operation that is with the device, or has ended and is not settled.
+/// An operation that is with the device, or has ended and is not settled: until then it is kept, with what it uses.
+///
+/// An operation that has an owner keeps its code and staged bytes itself; the buffers, and whatever else its arguments refer
+/// to, are in a plan. PLAN: who pushes such an operation keeps its plan until that is settled. A unit does so by its end, which
+/// is pushed with its operations and settled after them; a step by [`Step::run`](super::step::Step::run), which has the plan, and
+/// waits before it returns until what it pushed is settled.
 pub(super) struct InFlight {
     pub(super) position: u64,
-    pub(super) kept: Kept,
+    pub(super) operation: Operation,
     pub(super) running: AllRunning,
     /// The device tells when this position is reached, whatever follows it.
     pub(super) is_signalled: bool,
@@ -65,32 +70,32 @@ pub(super) struct InFlight {
 pub(super) type AllRunning = SmallVec<[Arc<dyn Running>; 1]>;
 
 impl InFlight {
-    pub(super) fn new(position: u64, kept: Kept) -> Self {
-        Self { position, kept, running: AllRunning::new(), is_signalled: false }
+    pub(super) fn new(position: u64, operation: Operation) -> Self {
+        Self { position, operation, running: AllRunning::new(), is_signalled: false }
     }
 
     /// Whether somebody may ask when it has ended, or wait for what it keeps, once `next` follows it: who holds the launch or
     /// has set it a time limit, and who uses the same memory, unless `next` uses that in the same way. (Who came before `next`
     /// has said so: [`Timeline::ask`].) What has an owner is known by its unit's end alone.
     pub(super) fn may_be_asked_about(&self, next: &Operation) -> bool {
-        match &self.kept {
-            Kept::Launch(Dispatched { parts, state }) => {
+        match &self.operation {
+            Operation::Launch(Dispatched { parts, state }) => {
                 let covered = |old: &Wanted| next.wanted().iter().any(|new| new.covers(old));
                 let keeps = !(parts.values.is_empty() && parts.memory.is_empty());
                 state.owner.is_none()
                     && (keeps || Arc::strong_count(state) > 1 || !parts.wanted.iter().all(covered))
             }
-            Kept::Transfer(transfer) => transfer.owner.is_none(),
-            Kept::UnitEnd(_) | Kept::Event => true,
-            Kept::List(_) | Kept::Function(_) | Kept::Step { .. } | Kept::Nothing => false,
+            Operation::Transfer(transfer) => transfer.owner.is_none(),
+            Operation::UnitEnd(_) | Operation::Record(_) => true,
+            Operation::List(_) | Operation::HostFunction(_) | Operation::Step(_) | Operation::Wait => false,
         }
     }
 
     /// The launches, if it has some that the server serves.
     pub(super) fn launches(&self) -> Option<LaunchIds> {
-        match &self.kept {
-            Kept::Launch(launch) if launch.state.is_served() => Some(launch.state.id.into()),
-            Kept::List(list) => Some(list.launches),
+        match &self.operation {
+            Operation::Launch(launch) if launch.state.is_served() => Some(launch.state.id.into()),
+            Operation::List(list) => Some(list.launches),
             _ => None,
         }
     }
@@ -125,7 +130,7 @@ pub(super) struct State {
 /// What a stream and all that refers to its work share.
 pub(crate) struct StreamQueue {
     pub device: Arc<Inner>,
-    pub(super) queue: Box<dyn Queue>,
+    pub(super) device_queue: Box<dyn Queue>,
     pub(super) words: Arc<StreamWords>,
     pub(super) pushing: Mutex<Pushing>,
     pub(super) state: Mutex<State>,
@@ -243,7 +248,7 @@ impl StreamQueue {
         // The queue's callback needs the stream, which needs the queue.
         let late: Arc<OnceLock<Weak<StreamQueue>>> = Arc::default();
         let told = late.clone();
-        let queue = device.core.backend.queue(Arc::new(move || {
+        let device_queue = device.core.backend.queue(Arc::new(move || {
             // Maybe under `state`, since a device may have got on at once.
             if let Some(stream) = told.get().and_then(Weak::upgrade) {
                 stream.note_change();
@@ -251,7 +256,7 @@ impl StreamQueue {
         }))?;
         let stream = Arc::new_cyclic(|this| Self {
             device: device.clone(),
-            queue,
+            device_queue,
             words: Arc::new(words),
             pushing: Mutex::default(),
             state: Mutex::default(),
@@ -359,7 +364,7 @@ impl StreamQueue {
             depends_on.push_back((position, before.clone()));
         }
         let before = before.into_iter().map(|point| {
-            let timeline = point.timeline.upgrade().filter(|_| !is_of_host && self.queue.can_wait());
+            let timeline = point.timeline.upgrade().filter(|_| !is_of_host && self.device_queue.can_wait());
             match timeline.is_some_and(|timeline| timeline.is_signalled(point.position)) {
                 true => Before::Signal(point),
                 false => Before::Gate(point),
@@ -494,7 +499,7 @@ impl StreamQueue {
         self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         drop(pushing);
         if sequence.is_multiple_of(LAUNCHES_A_SETTLE) {
-            self.queue.poll(self.settled.load(Ordering::Acquire) + 1);
+            self.device_queue.poll(self.settled.load(Ordering::Acquire) + 1);
             self.settle(u64::MAX, Patience::None);
         }
         Ok(Launch { queue: self.clone(), state })
@@ -512,7 +517,7 @@ impl StreamQueue {
         if self.dead.get().is_some() {
             return u64::MAX;
         }
-        self.queue.completed().max(self.done_by_host.load(Ordering::Acquire))
+        self.device_queue.completed().max(self.done_by_host.load(Ordering::Acquire))
     }
 
     /// Wakes those who wait for the stream, and the reaper if others go on by it.

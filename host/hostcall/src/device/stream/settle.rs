@@ -1,7 +1,7 @@
 //! What follows from what has ended on the device.
 
 use super::launched::{LaunchOutcome, LaunchState};
-use super::operation::{Dispatched, Kept, Listed};
+use super::operation::{Dispatched, Listed, Operation};
 use super::queue::{InFlight, Settling, State, StreamQueue};
 use crate::device::error::{LaunchFailure, NodeFailure};
 use crate::device::waiting;
@@ -118,14 +118,14 @@ impl StreamQueue {
     fn clear(&self, ended: impl IntoIterator<Item = InFlight>) {
         let (mut spare, mut values) = (Vec::new(), Vec::<Box<dyn Any + Send>>::new());
         for flying in ended {
-            match flying.kept {
+            match flying.operation {
                 // What lanes could refer to that were ended by force stays for good.
-                Kept::Launch(Dispatched { parts, state })
+                Operation::Launch(Dispatched { parts, state })
                     if state.forced_lanes.load(Ordering::Relaxed) > 0 =>
                 {
-                    parts.keep();
+                    parts.leak();
                 }
-                Kept::Launch(Dispatched { mut parts, state }) => {
+                Operation::Launch(Dispatched { mut parts, state }) => {
                     if !parts.values.is_empty() {
                         values.push(Box::new(std::mem::take(&mut parts.values)));
                     }
@@ -133,11 +133,13 @@ impl StreamQueue {
                     spare.push(parts);
                 }
                 // Whoever has a plan last drops what it keeps of the user's.
-                Kept::List(list) => values.extend(list.owner.release()),
-                Kept::UnitEnd(hold) => values.extend(hold.release()),
-                Kept::Function(function) => values.push(Box::new(function)),
-                Kept::Step { run: Some(run), .. } => values.push(Box::new(run)),
-                Kept::Step { run: None, .. } | Kept::Transfer(_) | Kept::Event | Kept::Nothing => {}
+                Operation::List(list) => values.extend(list.owner.release()),
+                Operation::UnitEnd(hold) => values.extend(hold.release()),
+                Operation::HostFunction(function) => values.push(Box::new(function)),
+                Operation::Step(step) => {
+                    values.extend(step.run.map(|run| Box::new(run) as Box<dyn Any + Send>))
+                }
+                Operation::Transfer(_) | Operation::Record(_) | Operation::Wait => {}
             }
         }
         if !values.is_empty() {
@@ -150,7 +152,7 @@ impl StreamQueue {
     }
 
     /// Has the server take the posts of what has ended up to `upto`, and returns up to where it has. `None` when nothing new has
-    /// ended, or when there is no room for the posts and the caller does not wait.
+    /// ended, or when the server has not taken the posts after as long as the caller waits for that.
     fn take_posts(&self, settling: &mut Settling, upto: u64, patience: Patience) -> Option<u64> {
         let begin = Instant::now();
         loop {
@@ -187,13 +189,13 @@ impl StreamQueue {
             let posting: Vec<LaunchId> = {
                 let state = self.state.lock();
                 let ended = state.in_flight.iter().take_while(|flying| flying.position <= reached);
-                let launches = ended.filter_map(|flying| match &flying.kept {
-                    Kept::Launch(launch)
+                let launches = ended.filter_map(|flying| match &flying.operation {
+                    Operation::Launch(launch)
                         if launch.state.sequence <= last_posted || launch.state.has_context =>
                     {
                         flying.launches()
                     }
-                    Kept::List(list) if list.first.sequence <= last_posted => flying.launches(),
+                    Operation::List(list) if list.first.sequence <= last_posted => flying.launches(),
                     _ => None,
                 });
                 launches.flat_map(LaunchIds::ids).collect()
@@ -210,7 +212,7 @@ impl StreamQueue {
         let have_printed =
             flying.launches().map(|launches| self.device.builtins.stdio().take_printing(launches));
         have_printed == Some(true)
-            || matches!(&flying.kept, Kept::Launch(launch) if !launch.state.looks_whether_stopped())
+            || matches!(&flying.operation, Operation::Launch(launch) if !launch.state.looks_whether_stopped())
     }
 
     /// Says how launches ended, in their order, and lets server and device forget them. The server forgets all that began alone
@@ -220,13 +222,13 @@ impl StreamQueue {
         // Who ends a stream's work cancels all that it does not know to have ended, and a device may tell that of several
         // launches at once. It is the last one that had begun which was interrupted.
         let interrupted = LazyCell::new(|| self.words.last_of_lanes().min(last_ended));
-        let singles = ended.iter().filter_map(|flying| match &flying.kept {
-            Kept::Launch(launch) => Some((&launch.state, flying.running.first())),
+        let singles = ended.iter().filter_map(|flying| match &flying.operation {
+            Operation::Launch(launch) => Some((&launch.state, flying.running.first())),
             _ => None,
         });
         for (launch, running) in singles.clone() {
             if let Some(running) = running.filter(|_| launch.is_served()) {
-                device.forget_running(launch.id);
+                device.forget_endable(launch.id);
                 device.restore_lost_slots(running);
             }
         }
@@ -237,13 +239,13 @@ impl StreamQueue {
         self.free_waits(&cancelled);
         let mut ends = Vec::with_capacity(ended.len());
         for flying in ended {
-            match &flying.kept {
-                Kept::Launch(launch) => {
+            match &flying.operation {
+                Operation::Launch(launch) => {
                     let running = flying.running.first();
                     ends.push(self.end_of(&launch.state, &cancelled, running, &interrupted));
                 }
-                Kept::List(list) => ends.extend(self.ends_of_list(list, &flying.running, &interrupted)),
-                Kept::Step { state, .. } => ends.push(End::well(state.clone())),
+                Operation::List(list) => ends.extend(self.ends_of_list(list, &flying.running, &interrupted)),
+                Operation::Step(step) => ends.push(End::well(step.state.clone())),
                 _ => {}
             }
         }
@@ -308,7 +310,7 @@ impl StreamQueue {
     ) -> SmallVec<[End; 2]> {
         let (device, launches) = (&self.device, list.launches);
         for (id, running) in launches.ids().zip(running) {
-            device.forget_running(id);
+            device.forget_endable(id);
             device.restore_lost_slots(running);
         }
         let mut of_note = device.builtins.reports().reporting(launches);
@@ -392,7 +394,7 @@ impl StreamQueue {
         if ended.forced_lanes > 0 {
             launch.forced_lanes.store(ended.forced_lanes, Ordering::Relaxed);
             if let Some(owner) = &launch.owner {
-                owner.keep();
+                owner.leak();
             }
         }
         let failure = ended.failure;
@@ -481,9 +483,9 @@ struct End {
 /// The sequence of the last launch among these that the device was given; 0 without one.
 fn last_sequence<'a>(flying: impl Iterator<Item = &'a InFlight>) -> u64 {
     let was_given = |launch: &LaunchState| launch.outcome.get().is_none();
-    let sequences = flying.filter_map(|flying| match &flying.kept {
-        Kept::Launch(launch) if was_given(&launch.state) => Some(launch.state.sequence),
-        Kept::List(list) if was_given(&list.first) => Some(*list.sequences().end()),
+    let sequences = flying.filter_map(|flying| match &flying.operation {
+        Operation::Launch(launch) if was_given(&launch.state) => Some(launch.state.sequence),
+        Operation::List(list) if was_given(&list.first) => Some(*list.sequences().end()),
         _ => None,
     });
     sequences.last().unwrap_or(0)

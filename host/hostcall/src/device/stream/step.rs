@@ -15,7 +15,8 @@ pub(crate) struct Step {
     pub state: Arc<LaunchState>,
     /// The queue that its bodies run on, if it has any.
     pub inner: Option<Arc<StreamQueue>>,
-    pub run: RunStep,
+    /// `None` once it was begun.
+    pub run: Option<RunStep>,
 }
 
 /// How a step that runs is ended.

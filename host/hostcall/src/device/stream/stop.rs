@@ -1,16 +1,16 @@
 //! Ending launches early.
 
 use super::launched::LaunchState;
-use super::operation::{Kept, Operation};
+use super::operation::Operation;
 use super::queue::{InFlight, StreamQueue, Waiting};
 use crate::device::error::LaunchFailure;
-use crate::device::reaper::{Limited, Tended as _};
+use crate::device::reaper::Tended as _;
 use hostcall_abi::launch::LaunchId;
 use hostcall_seam::{DeviceKind, Running};
 use hostcall_server::CancelReason;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a launch that is to be ended is looked at first. A device that has to be asked needs some microseconds, and no
@@ -46,11 +46,11 @@ impl StreamQueue {
                 return;
             }
             let (launches, running) = (flying.launches(), flying.running.clone());
-            if matches!(&flying.kept, Kept::Launch(dispatched) if dispatched.parts.runs_to_end) {
+            if matches!(&flying.operation, Operation::Launch(dispatched) if dispatched.parts.runs_to_end) {
                 let _ = launch.cancelled.set(why);
             }
             // Before anybody is told of the cancellation: lanes may end as soon as they learn of it. The first one counts.
-            if let Kept::List(list) = &flying.kept
+            if let Operation::List(list) = &flying.operation
                 && !running.is_empty()
             {
                 let ended = running.iter().take_while(|running| has_ended_well(running)).count();
@@ -96,11 +96,15 @@ impl StreamQueue {
 
     /// Cancels everything that has not ended.
     pub fn cancel_all(&self, why: CancelReason) {
-        self.cancel_between(0..=u64::MAX, why);
+        self.cancel_unit(u64::MAX, 0..=u64::MAX, why);
     }
 
-    /// Cancels those launches that have not ended whose sequences these are, and so all after the first of them.
-    pub fn cancel_between(&self, sequences: RangeInclusive<u64>, why: CancelReason) {
+    /// Cancels a unit whose end has this position, unless it has ended: those launches that have not ended
+    /// whose sequences these are, and so all after the first of them.
+    pub fn cancel_unit(&self, end: u64, sequences: RangeInclusive<u64>, why: CancelReason) {
+        if self.settled.load(Ordering::Acquire) >= end {
+            return;
+        }
         let last = self.state.lock().submitted;
         self.look_for(last);
         let (launches, step): (Vec<Arc<LaunchState>>, _) = {
@@ -108,9 +112,9 @@ impl StreamQueue {
             let reached = self.reached();
             // All are looked at before any is cancelled: what ends after that may have ended because of it.
             let in_flight = state.in_flight.iter().skip_while(|flying| self.has_ended(flying, reached));
-            let in_flight = in_flight.filter_map(|flying| match &flying.kept {
-                Kept::Launch(launch) => Some(&launch.state),
-                Kept::List(list) => Some(&list.first),
+            let in_flight = in_flight.filter_map(|flying| match &flying.operation {
+                Operation::Launch(launch) => Some(&launch.state),
+                Operation::List(list) => Some(&list.first),
                 _ => None,
             });
             // Those after it do not begin once the first of those that wait is cancelled.
@@ -134,7 +138,7 @@ impl StreamQueue {
         let begin = Instant::now();
         self.want(position);
         while !self.calls_progress() && self.reached() < position && begin.elapsed() < LONGEST_LOOK {
-            self.queue.poll(position);
+            self.device_queue.poll(position);
         }
     }
 
@@ -145,51 +149,34 @@ impl StreamQueue {
         has_ended && flying.launches().is_none_or(|launches| self.device.server.has_handled_posts(launches))
     }
 
-    /// Cancels a unit whose end has this position and whose launches have these sequences, unless it has ended.
-    pub fn cancel_unit(&self, end: u64, sequences: RangeInclusive<u64>, why: CancelReason) {
-        if self.settled.load(Ordering::Acquire) < end {
-            self.cancel_between(sequences, why);
-        }
-    }
-
-    /// Cancels a launch when a time has come.
-    pub fn limit(&self, launch: &Arc<LaunchState>, deadline: Instant) {
-        let limit = LaunchLimit { stream: self.this.clone(), launch: launch.clone() };
-        self.reaper().limit(deadline, limit);
-    }
-
-    /// Ends something of the stream when a time has come.
-    pub fn limit_by(&self, deadline: Instant, what: impl Limited + 'static) {
-        self.reaper().limit(deadline, what);
+    /// Has `end` end something of the stream when `limit` has passed from now on. It does nothing where that
+    /// `is_over`.
+    pub fn limit<T: Send + Sync + 'static>(
+        &self,
+        limit: Duration,
+        what: &Arc<T>,
+        is_over: fn(&T) -> bool,
+        end: fn(&Self, &T),
+    ) {
+        let Some(deadline) = Instant::now().checked_add(limit) else { return };
+        let (stream, ended, limited) = (self.this.clone(), what.clone(), what.clone());
+        let end = move || {
+            if let Some(stream) = stream.upgrade() {
+                end(&stream, &limited);
+            }
+        };
+        self.reaper().limit(deadline, move || is_over(&ended), end);
     }
 
     /// Says which launch the stream is at: the first with the device that has not ended.
     pub fn under_way(&self) -> Option<String> {
         let state = self.state.lock();
-        let launch = state.in_flight.iter().find_map(|flying| match &flying.kept {
-            Kept::Launch(launch) => Some(&launch.state),
-            Kept::List(list) => Some(&list.first),
+        let launch = state.in_flight.iter().find_map(|flying| match &flying.operation {
+            Operation::Launch(launch) => Some(&launch.state),
+            Operation::List(list) => Some(&list.first),
             _ => None,
         })?;
         let (id, kernel) = (launch.id, &launch.kernel);
         Some(if id == LaunchId::NONE { format!("{kernel}") } else { format!("launch {id} of {kernel}") })
-    }
-}
-
-/// A launch with a time limit.
-struct LaunchLimit {
-    stream: Weak<StreamQueue>,
-    launch: Arc<LaunchState>,
-}
-
-impl Limited for LaunchLimit {
-    fn is_over(&self) -> bool {
-        self.launch.outcome.get().is_some()
-    }
-
-    fn end(&self) {
-        if let Some(stream) = self.stream.upgrade() {
-            stream.cancel(&self.launch, CancelReason::TimedOut);
-        }
     }
 }

@@ -4,9 +4,9 @@
 //! need is `#[cold]` or `#[inline(never)]` here, and the code that they do need fits in fewer of the caches' lines.
 #![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
-use super::operation::{Before, Kept, Listed, Operation, Parts};
+use super::operation::{Before, Listed, Operation, Parts};
 use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting};
-use super::step::{Step, StepControl};
+use super::step::StepControl;
 use crate::device::error::{Error, LaunchFailure, NodeFailure, message_of};
 use crate::device::transfer::Transfer;
 use crate::device::uses::Dependent;
@@ -76,7 +76,7 @@ impl StreamQueue {
         if !self.has_room(state) {
             // It may not have been told of all that has ended.
             self.signal(state);
-            self.queue.poll(state.counted + 1);
+            self.device_queue.poll(state.counted + 1);
             self.count(state);
             if !self.has_room(state) {
                 return Some(next);
@@ -93,7 +93,7 @@ impl StreamQueue {
             self.signal(state);
         }
         if wanted == position {
-            self.queue.poll(position);
+            self.device_queue.poll(position);
         }
         None
     }
@@ -167,7 +167,7 @@ impl StreamQueue {
         {
             return true;
         }
-        if let Err(error) = self.queue.signal(state.submitted) {
+        if let Err(error) = self.device_queue.signal(state.submitted) {
             self.note_error(error);
             // Of a device that has failed nobody waits for a signal.
             return self.dead.get().is_some();
@@ -185,44 +185,31 @@ impl StreamQueue {
         let submitted =
             self.wait_before(state, before).and_then(|()| self.submit_operation(&operation, &mut running));
         self.note_submitted(state, position);
-        let kept = match operation {
-            Operation::Launch(launch) => Kept::Launch(launch),
-            Operation::List(list) => Kept::List(list),
-            Operation::Transfer(transfer) => Kept::Transfer(transfer),
-            Operation::UnitEnd(hold) => Kept::UnitEnd(hold),
-            Operation::Record(_) => Kept::Event,
-            Operation::HostFunction(_) | Operation::Step(_) | Operation::Wait => Kept::Nothing,
-        };
         if let Err(error) = submitted {
-            self.note_refused(state, &kept, error);
+            self.note_refused(state, &operation, error);
         }
-        state.in_flight.push_back(InFlight { running, ..InFlight::new(position, kept) });
+        state.in_flight.push_back(InFlight { running, ..InFlight::new(position, operation) });
     }
 
     /// Notes that the device did not take an operation.
     #[cold]
-    fn note_refused(&self, state: &mut State, kept: &Kept, error: BackendError) {
-        let launch = match kept {
-            Kept::Launch(launch) => Some(&launch.state),
-            Kept::List(list) => Some(&list.first),
-            _ => None,
-        };
-        match kept {
-            _ if let Some(launch) = launch => {
+    fn note_refused(&self, state: &mut State, operation: &Operation, error: BackendError) {
+        match operation {
+            _ if let Some(launch) = operation.launch() => {
                 launch.outcome.fail(LaunchFailure::NotStarted(error.clone()));
                 // What follows in a unit is not given to the device any more.
                 if launch.owner.is_some() {
                     state.stops.add(launch.sequence);
                 }
             }
-            Kept::Transfer(transfer) if let Some(node) = &transfer.owner => {
+            Operation::Transfer(transfer) if let Some(node) = &transfer.owner => {
                 let failed = node.owner.fail(NodeFailure::Device(error.clone()));
                 state.failed.get_or_insert(failed);
                 state.stops.add(node.next);
                 state.ended = state.ended.max(node.next);
             }
-            kept => {
-                if let Kept::Transfer(transfer) = kept
+            _ => {
+                if let Operation::Transfer(transfer) = operation
                     && let Transfer::Read { to, .. } = &transfer.what
                 {
                     let _ = to.refused.set(error.clone());
@@ -247,7 +234,7 @@ impl StreamQueue {
             let Before::Signal(point) = &before else { continue };
             // A stream that is gone has nothing left to do.
             let Some(timeline) = point.timeline.upgrade() else { continue };
-            if let Err(error) = timeline.hold_back(&*self.queue, point.position) {
+            if let Err(error) = timeline.hold_back(&*self.device_queue, point.position) {
                 state.refused.push(before);
                 refused = refused.and(Err(error));
             }
@@ -260,7 +247,7 @@ impl StreamQueue {
         operation: &Operation,
         running: &mut AllRunning,
     ) -> Result<(), BackendError> {
-        let queue = &self.queue;
+        let queue = &self.device_queue;
         match operation {
             Operation::Launch(launch) => {
                 let Parts {
@@ -286,11 +273,11 @@ impl StreamQueue {
                     unsafe { queue.fill(to, &id, 1) }?;
                 }
                 // SAFETY: whoever made the launch gave the parameters that its kernel takes (`launch.rs`, `llvm`). What they
-                // refer to is kept until the operation is settled: by its `Kept`, or, of a node, by PLAN.
+                // refer to is kept until the operation is settled: by its `InFlight`, or, of a node, by PLAN.
                 running.extend(unsafe { queue.dispatch(&dispatch) }?);
                 // Those that the server does not serve are ended through the stream.
                 if let Some(running) = running.first().filter(|_| launch.state.is_served()) {
-                    self.note_running(launch.state.id, launch.state.sequence, running);
+                    self.note_endable(launch.state.id, launch.state.sequence, running);
                 }
                 Ok(())
             }
@@ -301,7 +288,7 @@ impl StreamQueue {
     /// Submits what is no single launch.
     #[inline(never)]
     fn submit_other(&self, operation: &Operation, running: &mut AllRunning) -> Result<(), BackendError> {
-        let queue = &self.queue;
+        let queue = &self.device_queue;
         match operation {
             Operation::List(listed) => {
                 let Listed { list, words, launches, first, .. } = &**listed;
@@ -317,12 +304,12 @@ impl StreamQueue {
                 // other.
                 running.extend(unsafe { queue.dispatch_list(&dispatch) }?);
                 for ((id, sequence), running) in launches.ids().zip(first.sequence..).zip(&*running) {
-                    self.note_running(id, sequence, running);
+                    self.note_endable(id, sequence, running);
                 }
                 Ok(())
             }
             Operation::Transfer(transfer) if transfer.what.bytes() == 0 => Ok(()),
-            // SAFETY: the parts lie in buffers and pinned memory that are kept until the operation is settled, by its `Kept` or,
+            // SAFETY: the parts lie in buffers and pinned memory that are kept until the operation is settled, by its `InFlight` or,
             // of a node, by PLAN; and the device's order keeps others away.
             Operation::Transfer(transfer) => unsafe {
                 match &transfer.what {
@@ -350,8 +337,8 @@ impl StreamQueue {
 
     /// Notes that a launch is with a device that can end it.
     #[inline(never)]
-    fn note_running(&self, id: LaunchId, sequence: u64, running: &Arc<dyn Running>) {
-        let cancelled = self.device.note_running(id, running, &self.words, sequence);
+    fn note_endable(&self, id: LaunchId, sequence: u64, running: &Arc<dyn Running>) {
+        let cancelled = self.device.note_endable(id, running, &self.words, sequence);
         // Not here: it takes many locks.
         if let Some(why) = cancelled {
             let device = self.device.clone();
@@ -384,18 +371,9 @@ impl StreamQueue {
             };
             launch.outcome.fail(failure);
         }
-        let kept = match operation {
-            Operation::Launch(launch) => Kept::Launch(launch),
-            Operation::List(list) => Kept::List(list),
-            Operation::Step(step) => Kept::Step { state: step.state, run: Some(step.run) },
-            Operation::UnitEnd(hold) => Kept::UnitEnd(hold),
-            Operation::Transfer(transfer) => Kept::Transfer(transfer),
-            // A user's value: dropped when it is settled, under no lock.
-            Operation::HostFunction(function) => Kept::Function(function),
-            Operation::Record(_) | Operation::Wait => Kept::Nothing,
-        };
         self.note_submitted(state, position);
-        state.in_flight.push_back(InFlight::new(position, kept));
+        // What is a user's of it is dropped when it is settled, under no lock.
+        state.in_flight.push_back(InFlight::new(position, operation));
         if self.dead.get().is_none() {
             let is_last = state.waiting.is_empty();
             if is_last || state.submitted - state.signalled >= SIGNAL_EVERY {
@@ -421,25 +399,25 @@ impl StreamQueue {
         }
         // All before it is settled.
         self.has_restarted(state, position);
-        let (work, step): (Box<dyn FnOnce() -> Result<(), Error> + Send>, _) = match next.operation {
+        let (work, begun): (Box<dyn FnOnce() -> Result<(), Error> + Send>, _) = match next.operation {
             Operation::HostFunction(function) => {
                 let work = move || {
                     function();
                     Ok(())
                 };
-                (Box::new(work), None)
+                (Box::new(work), Operation::Wait)
             }
-            Operation::Step(step) => {
-                let Step { state: step, inner, run } = *step;
-                state.taken = step.sequence;
-                let control = Arc::new(StepControl::new(&step, inner));
+            Operation::Step(mut step) => {
+                state.taken = step.state.sequence;
+                let control = Arc::new(StepControl::new(&step.state, step.inner.take()));
                 state.step = Some(control.clone());
+                let run = step.run.take();
                 let work = move || {
-                    let outcome = run(&control);
+                    let outcome = run.map_or(Ok(()), |run| run(&control));
                     control.end();
                     outcome
                 };
-                (Box::new(work), Some(step))
+                (Box::new(work), Operation::Step(step))
             }
             _ => unreachable!("the device does the others"),
         };
@@ -459,21 +437,15 @@ impl StreamQueue {
             state.in_host_function = false;
             state.step = None;
             stream.note_submitted(&mut state, position);
-            let kept = match step {
-                Some(step) => {
-                    if failed.is_some() {
-                        // The replay has its failure; what follows is skipped.
-                        step.outcome.fail(LaunchFailure::Cancelled);
-                        state.stops.add(step.sequence);
-                    }
-                    Kept::Step { state: step, run: None }
-                }
-                None => Kept::Nothing,
-            };
-            state.in_flight.push_back(InFlight::new(position, kept));
             if let Some(error) = failed {
+                if let Operation::Step(step) = &begun {
+                    // The replay has its failure; what follows is skipped.
+                    step.state.outcome.fail(LaunchFailure::Cancelled);
+                    state.stops.add(step.state.sequence);
+                }
                 state.failed.get_or_insert(error);
             }
+            state.in_flight.push_back(InFlight::new(position, begun));
             stream.done_by_host.fetch_max(position, Ordering::Release);
             drop(state);
             stream.progressed();
@@ -494,7 +466,7 @@ impl StreamQueue {
             self.signal(&mut state);
         }
         drop(state);
-        self.queue.poll(position)
+        self.device_queue.poll(position)
     }
 
     /// Notes what the device answered. After a final fault nothing that is with it goes on; what else it may be is tried

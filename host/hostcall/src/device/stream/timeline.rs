@@ -1,6 +1,6 @@
 //! A stream as other streams, buffers and the reaper see it.
 
-use super::operation::Kept;
+use super::operation::Operation;
 use super::queue::StreamQueue;
 use super::settle::Patience;
 use crate::device::reaper::{Left, Tended};
@@ -22,7 +22,7 @@ impl Timeline for StreamQueue {
     }
 
     fn wait_until(&self, position: u64) {
-        self.wait_until_settled(position);
+        self.wait_limited(position, None);
     }
 
     fn ask(&self, position: u64) {
@@ -45,7 +45,7 @@ impl Timeline for StreamQueue {
     }
 
     fn hold_back(&self, queue: &dyn Queue, position: u64) -> Result<(), BackendError> {
-        queue.wait(&*self.queue, position)
+        queue.wait(&*self.device_queue, position)
     }
 
     fn tell(&self, position: u64, whom: &Weak<dyn Dependent>) -> bool {
@@ -89,18 +89,18 @@ impl Tended for StreamQueue {
         let (in_flight, counted) = (!state.in_flight.is_empty(), state.counted);
         drop(state);
         if in_flight {
-            self.queue.poll(counted + 1);
+            self.device_queue.poll(counted + 1);
         }
         self.settle(u64::MAX, Patience::Short);
         Left { waiting, in_flight }
     }
 
     fn calls_progress(&self) -> bool {
-        self.queue.calls_progress()
+        self.device_queue.calls_progress()
     }
 
     fn check(&self) {
-        if let Err(error) = self.queue.check() {
+        if let Err(error) = self.device_queue.check() {
             self.note_error(error);
             self.progressed();
         }
@@ -113,11 +113,11 @@ impl Tended for StreamQueue {
 
     fn find(&self, id: LaunchId) -> Option<(String, Point)> {
         let state = self.state.lock();
-        let found = state.in_flight.iter().find_map(|flying| match &flying.kept {
-            Kept::Launch(launch) if launch.state.id == id => {
+        let found = state.in_flight.iter().find_map(|flying| match &flying.operation {
+            Operation::Launch(launch) if launch.state.id == id => {
                 Some((launch.state.kernel.to_string(), flying.position))
             }
-            Kept::List(list) => {
+            Operation::List(list) => {
                 let place = list.launches.place_of(id)?;
                 Some((list.launch(place).kernel.to_string(), flying.position))
             }
@@ -139,9 +139,9 @@ impl Tended for StreamQueue {
         let reached = self.reached();
         let launches: Vec<(u64, LaunchId)> = {
             let state = self.state.lock();
-            let with_device = state.in_flight.iter().filter_map(|flying| match &flying.kept {
-                Kept::Launch(launch) => Some((flying.position, launch.state.id)),
-                Kept::List(list) => Some((flying.position, list.first.id)),
+            let with_device = state.in_flight.iter().filter_map(|flying| match &flying.operation {
+                Operation::Launch(launch) => Some((flying.position, launch.state.id)),
+                Operation::List(list) => Some((flying.position, list.first.id)),
                 _ => None,
             });
             let waiting = state.waiting.iter();

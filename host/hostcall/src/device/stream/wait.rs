@@ -1,6 +1,6 @@
 //! Waiting for a stream.
 
-use super::operation::Kept;
+use super::operation::Operation;
 use super::queue::StreamQueue;
 use super::settle::Patience;
 use super::stops::Told;
@@ -30,7 +30,9 @@ const LOOK_AFTER: [Duration; 2] = [Duration::from_micros(10), Duration::from_mil
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 impl StreamQueue {
-    /// Says whether a position was settled and what was printed until then is written. Does not wait for it.
+    /// Says whether a position was settled and what was printed until then is written. It waits for no kernel
+    /// and no handler, but for another thread that settles, and up to [`Patience::Short`] for the server to
+    /// take the posts of what has ended.
     pub fn is_settled(&self, position: u64) -> bool {
         if self.settled.load(Ordering::Acquire) < position {
             self.want(position);
@@ -63,12 +65,18 @@ impl StreamQueue {
         waiting::may_wait(&self.device.core, vec![self.point(position)], operation, deadline)
     }
 
-    /// Waits until a position is settled, at most `limit`. Returns whether it is.
+    /// Waits until a position is settled and what was printed up to there is written, at most `limit` if
+    /// there is one. Returns whether it is so.
     ///
     /// # Errors
     /// When the position waits for what the thread does.
-    pub fn wait_for(&self, position: u64, operation: &'static str, limit: Duration) -> Result<bool, Error> {
-        let deadline = Instant::now().checked_add(limit);
+    pub fn wait_for(
+        &self,
+        position: u64,
+        operation: &'static str,
+        limit: Option<Duration>,
+    ) -> Result<bool, Error> {
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let _waits = self.may_wait(position, operation, deadline)?;
         Ok(self.wait_limited(position, deadline))
     }
@@ -90,9 +98,9 @@ impl StreamQueue {
             operation.position > reached && (all.is_empty() || !all.iter().all(has_ended))
         });
         let first = first.filter(|first| first.position <= position)?;
-        let id = match &first.kept {
-            Kept::Launch(launch) => launch.state.id,
-            Kept::List(list) => {
+        let id = match &first.operation {
+            Operation::Launch(launch) => launch.state.id,
+            Operation::List(list) => {
                 let at = first.running.iter().position(|running| !has_ended(running))?;
                 list.launches.ids().nth(at)?
             }
@@ -128,7 +136,7 @@ impl StreamQueue {
                 self.device.server.wait_for_posts(launches);
                 continue;
             }
-            if self.queue.calls_progress() || has_ended {
+            if self.device_queue.calls_progress() || has_ended {
                 let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 if left.is_some_and(|left| left.is_zero()) {
                     return false;
@@ -151,7 +159,7 @@ impl StreamQueue {
                 if !polls.is_multiple_of(256) {
                     continue;
                 }
-                looks = looks && self.queue.poll(position);
+                looks = looks && self.device_queue.poll(position);
                 let now = Instant::now();
                 if deadline.is_some_and(|deadline| now >= deadline) {
                     return false;
@@ -167,17 +175,13 @@ impl StreamQueue {
         }
     }
 
-    /// Waits until a position is settled and what was printed up to there is written.
-    pub fn wait_until_settled(&self, position: u64) {
-        self.wait_limited(position, None);
-    }
-
-    /// Waits until a position is settled. Calls `tell` when it is not after `limit`, and waits on.
-    pub fn wait_until_settled_or_tell(&self, position: u64, limit: Duration, tell: impl FnOnce()) {
+    /// Waits until a position is settled and what was printed up to there is written. Calls `tell` when it is
+    /// not after `limit`, and waits on.
+    pub fn wait_or_tell(&self, position: u64, limit: Duration, tell: impl FnOnce()) {
         if !self.settle_limited(position, Instant::now().checked_add(limit)) {
             tell();
         }
-        self.wait_until_settled(position);
+        self.wait_limited(position, None);
     }
 
     /// Waits for everything so far, and tells the first failure. Then the stream goes on: what was pushed up to now does not begin

@@ -31,7 +31,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Threads that are started as soon as work waits.
+/// A pool with fewer threads is looked at each [`QUICK_LOOK_AFTER`] while work waits, and has twice as many
+/// after each such look that starts some.
 const QUICK_THREADS: usize = 64;
 
 /// Threads up to which a pool grows although its handlers return.

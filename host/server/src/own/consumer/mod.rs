@@ -29,7 +29,7 @@ use super::registry::Registry;
 use super::shared::{Command, ConsumerCounts, Shared};
 use super::unfinished::UnfinishedCalls;
 use crate::engine::polling::{self, Endpoint, HotSet, SLEEP_PART};
-use crate::engine::watchdog::{Waiting, WaitsFor};
+use crate::engine::watchdog::WaitsFor;
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::status::CallError;
 use hostcall_channel::host::{Batch, PostBuffer, Scanner, Take};
@@ -77,8 +77,8 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Sweeps of all lines after a hint.
 const HINTED_SWEEPS: u32 = 4;
 
-/// Longest sleep on devices whose wake-up hints always arrive. It bounds how late the consumer notices a stop that nobody
-/// wakes it for.
+/// Longest sleep on devices whose wake-ups always arrive. It bounds how late the consumer notices a stop that
+/// nobody wakes it for.
 const LONG_SLEEP: Duration = Duration::from_millis(100);
 
 /// Longest sleep while no launch runs.
@@ -218,11 +218,11 @@ impl<'s> Consumer<'s> {
                 if rung == 0 {
                     break;
                 }
-                let is_taken = self.slot(self.scanner.first_slot(line as usize) + rung.trailing_zeros());
-                if is_taken {
+                let goes_on = self.slot(self.scanner.first_slot(line as usize) + rung.trailing_zeros());
+                if goes_on {
                     rung &= rung - 1;
                 }
-                if !is_taken || self.batch.is_full() {
+                if !goes_on || self.batch.is_full() {
                     self.handle();
                 }
             }
@@ -253,9 +253,9 @@ impl<'s> Consumer<'s> {
             take = self.scanner.take(region, slot, &mut self.batch, is_live);
         }
         match take {
-            Take::Call => self.finished(slot),
+            Take::Call => self.no_longer_unfinished(slot),
             Take::OfDeadLaunch => {
-                self.finished(slot);
+                self.no_longer_unfinished(slot);
                 // A line may have begun before another lane panicked: it is to be posted, so that it is printed with the others.
                 match self.registry.find(self.batch.rung().service()) {
                     Some(entry) if entry.method.name() == REGISTER_FORMAT => self.handle(),
@@ -292,7 +292,7 @@ impl<'s> Consumer<'s> {
 
     /// Forgets that a slot rang without writing all that its call consists of.
     #[inline(always)]
-    fn finished(&mut self, slot: u32) {
+    fn no_longer_unfinished(&mut self, slot: u32) {
         if !self.unfinished.is_empty() {
             self.unfinished.remove(slot);
         }
@@ -324,19 +324,10 @@ impl<'s> Consumer<'s> {
             unfinished.is_reported = true;
             let called = scanner.doorbell(shared.memory.region(), slot);
             let entry = called.and_then(|rung| registry.find(rung.service()));
-            let launch = scanner.owner(slot);
-            let (kernel, place) = shared.place_of(slot, launch);
-            shared.engine.stalled(Waiting {
-                device: shared.engine.settings().device.clone(),
-                slot,
-                launch,
-                kernel,
-                place,
-                lanes: called.map_or(1, |rung| rung.lanes()),
-                service: entry.map_or("an unknown service", |entry| entry.method.name()).to_string(),
-                waited,
-                waits_for: unfinished.waits_for,
-            });
+            let (launch, lanes) = (scanner.owner(slot), called.map_or(1, |rung| rung.lanes()));
+            let service = entry.map_or("an unknown service", |entry| entry.method.name()).to_string();
+            let waits_for = unfinished.waits_for;
+            shared.engine.stalled(shared.waiting(slot, launch, lanes, service, waited, waits_for));
         }
     }
 
@@ -445,7 +436,7 @@ impl Endpoint for Consumer<'_> {
         for at in 0..self.known.list.len() {
             worked |= self.cold_line(self.known.list[at]);
         }
-        if worked || again && self.hinted_sweeps == 0 && !self.shared.reliable_hints {
+        if worked || again && self.hinted_sweeps == 0 && !self.shared.wakes_reliably {
             return worked;
         }
         self.hinted_sweeps = self.hinted_sweeps.saturating_sub(1);
@@ -466,8 +457,9 @@ impl Endpoint for Consumer<'_> {
         self.shared.memory.region().count_sleeper(asleep);
     }
 
-    /// A call that is rung before the device saw that this consumer sleeps comes without a hint. After the first,
-    /// short sleep it is seen, and later ones come with hints: where these are reliable, sleeps are long then.
+    /// A call that is rung before the device saw that this consumer sleeps comes without a wake-up. After the
+    /// first, short sleep it is seen, and later ones come with wake-ups: where these always arrive, sleeps
+    /// are long then.
     fn longest_sleep(&mut self, idle: Duration, again: bool) -> Duration {
         self.report_unfinished();
         let Self { known, scanner, lines, shared, .. } = self;
@@ -481,7 +473,7 @@ impl Endpoint for Consumer<'_> {
             && self.flushing.is_empty());
         if !self.shared.launches.may_call() {
             DEEP_SLEEP
-        } else if again && self.shared.reliable_hints && !expects_more {
+        } else if again && self.shared.wakes_reliably && !expects_more {
             LONG_SLEEP
         } else if idle > QUIET && !expects_more {
             LONGEST_QUIET_SLEEP

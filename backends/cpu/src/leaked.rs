@@ -1,9 +1,9 @@
 //! Counts what is never used again: stacks of lanes that were ended in the middle of their code.
 //!
-//! Safe code may have told others of what lies there: a scoped thread, whose scope waits in the lane that was ended, a list of
-//! who waits for a channel. Nobody can know, so the memory stays (KEPT, see [`Lane`](crate::lane::Lane)), with the workgroup's
-//! and the kernel's library. A program that goes on ending lanes so would use up its memory and its mappings: before that it is
-//! told.
+//! Safe code may have told others of what lies there: a scoped thread, whose scope waits in the lane that was
+//! ended, a list of who waits for a channel. Nobody can know, so the memory stays (LEAKED, see
+//! [`Lane`](crate::lane::Lane)), with the workgroup's and the kernel's library. A program that goes on ending
+//! lanes so would use up its memory and its mappings: before that it is told.
 
 use crate::launch::LaunchError;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,24 +12,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// process 65,530 of them. Those that run at that time may exceed it.
 const MOST: usize = 16_384;
 
-static KEPT: AtomicUsize = AtomicUsize::new(0);
+static LEAKED: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts a lane whose stack is not used again.
 pub(crate) fn count() {
-    KEPT.fetch_add(1, Ordering::Relaxed);
+    LEAKED.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Refuses launches at the bound.
 pub(crate) fn check() -> Result<(), LaunchError> {
-    check_count(KEPT.load(Ordering::Relaxed))
+    check_count(LEAKED.load(Ordering::Relaxed))
 }
 
-fn check_count(kept: usize) -> Result<(), LaunchError> {
-    if kept < MOST {
+fn check_count(leaked: usize) -> Result<(), LaunchError> {
+    if leaked < MOST {
         return Ok(());
     }
     Err(LaunchError::NoStack(format!(
-        "{kept} lanes of this process were ended by force, and their stacks cannot be used again: start the program anew, and \
+        "{leaked} lanes of this process were ended by force, and their stacks cannot be used again: start the program anew, and \
          have kernels look for the end of their launch (`lane.pause()` in loops that wait)"
     )))
 }
