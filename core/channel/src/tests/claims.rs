@@ -200,6 +200,11 @@ fn the_host_knows_whose_each_call_and_post_is() {
 /// A call through an extra slot comes after the posts of its wave's home slot.
 #[test]
 fn extra_slots_wait_for_the_home_slots_posts() {
+    forgotten_behind_a_post(true);
+    forgotten_behind_a_post(false);
+}
+
+fn forgotten_behind_a_post(is_asked_for: bool) {
     let waves = Waves::new();
     let region = waves.memory.region();
     let taken = Taken::new(8);
@@ -211,6 +216,7 @@ fn extra_slots_wait_for_the_home_slots_posts() {
     let slot = unsafe { record.held() };
     let position = slot.reserve_posts(slot.glance(), 1).unwrap();
     slot.write_post(position, PostHead { service: 4, lane: 0, words: 0, extra: 1 }, &[0; 5]);
+    slot.set_posted();
     let index = waves.channel().extras().claim(1).unwrap();
     // SAFETY: as above.
     let extra = unsafe { waves.channel().extra(index) };
@@ -228,10 +234,18 @@ fn extra_slots_wait_for_the_home_slots_posts() {
     assert!(matches!(take(&mut batch), Take::PostsFirst(5)));
     assert_eq!(homes.take_posts(region, 5, &mut buffer, |_, _, posts| posts.count()).posts, 1);
     assert!(matches!(take(&mut batch), Take::Call) && !extra.is_answered());
+    // The wave forgets the call, and gives the slot back once the answer is there: while it runs, if somebody asks, or at its end.
+    // SAFETY: as above.
+    let collect = || unsafe { record.collect_forgotten(waves.channel(), home) };
+    record.forget_pending(extra);
+    collect();
+    assert_eq!(waves.channel().extras_held_by(&[5]), [8 + index], "it is not answered");
     batch.answer(0).all(region, Status::Ok);
-    // The wave forgets the call, and its end gives the slot back.
     assert!(extra.is_answered() && waves.channel().extras().is_taken(index));
-    assert_eq!(waves.channel().extras_held_by(&[5]), [8 + index]);
+    if is_asked_for {
+        collect();
+        assert!(!waves.channel().extras().is_taken(index));
+    }
     waves.end(&record);
     assert!(!waves.channel().extras().is_taken(index));
     assert_eq!(waves.channel().extras_held_by(&[5]), [0; 0]);
