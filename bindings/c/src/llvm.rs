@@ -97,13 +97,13 @@ struct Polled(Poller);
 unsafe impl Send for Polled {}
 
 /// Answers packets of several waves at the same time. `buffers` are those of the wave's lanes, by lane; those whose bit in `mask`
-/// is set call, and get theirs back as the handler leaves it. Returns 0, or a number of its own for a failure, which ends the
-/// service of the port. It must return.
+/// is set call, and get theirs back as the handler leaves it. Returns 0, or a number of its own for a failure, with which the
+/// call cannot go on. It must return.
 pub type hostcall_llvm_packet_handler =
     Option<unsafe extern "C" fn(state: *mut c_void, opcode: u32, mask: u64, buffers: *mut [u64; 8]) -> i32>;
 
-/// Answers a call, on a worker thread: several calls at the same time. Returns 0, or a number of its own for a failure, which ends
-/// the service of the port. It must return.
+/// Answers a call, on a worker thread: several calls at the same time. Returns 0, or a number of its own for a failure, with
+/// which the call cannot go on. It must return.
 pub type hostcall_llvm_handler =
     Option<unsafe extern "C" fn(state: *mut c_void, call: &mut hostcall_llvm_call<'_>) -> i32>;
 
@@ -418,7 +418,7 @@ functions! {
         server.server.handle(first..=last, handler).map_err(taken)?
     }
 
-    /// Registers the handler of opcodes that nobody else has. Without it such a call ends the service of its port, with a report.
+    /// Registers the handler of opcodes that nobody else has. Without it such a call cannot go on, and is reported.
     /// `free_state` as for hostcall_llvm_server_handle.
     run hostcall_llvm_server_handle_unknown(
         server: &hostcall_llvm_server,
