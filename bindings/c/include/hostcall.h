@@ -455,6 +455,9 @@ typedef struct hostcall_rocm_code hostcall_rocm_code;
 // A kernel of a code object. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_rocm_kernel hostcall_rocm_kernel;
 
+// Handlers of ROCm's services that are no device's. Any thread may use them; the handle is the caller's, who frees it.
+typedef struct hostcall_rocm_services hostcall_rocm_services;
+
 // Work of a device in order. Any thread may use it; it is the caller's, who frees it. A launch that panicked, exited or was
 // cancelled keeps later launches of the stream from running, until hostcall_stream_synchronize has told of it.
 typedef struct hostcall_stream hostcall_stream;
@@ -868,8 +871,8 @@ typedef struct {
   hostcall_llvm_release_function release;
   // Most bytes that clients may have allocated; 16 GiB with 0.
   uint64_t heap_limit;
-  // Gets a sentence for each port that is served no more, whose client waits for ever (up to 1024 that wait to be told; the
-  // counts have all); with NULL, a line on the standard error.
+  // Gets a sentence for each call that cannot go on, whose client waits for ever unless `answers_faults` is set (up to 1024 that
+  // wait to be told; the counts have all); with NULL, a line on the standard error.
   hostcall_report_function report;
   // What the functions get. Several threads use it at the same time.
   void *state;
@@ -878,13 +881,16 @@ typedef struct {
   hostcall_free_function free_state;
   // Lets clients run commands with `system`.
   bool allows_system;
+  // Answers what is left of a call that cannot go on with zeros, so that no client waits for ever and the port is served on. The
+  // protocol has no status: the counts tell of it. The opcode with all bits set is the server's then.
+  bool answers_faults;
 } hostcall_llvm_config;
 
 // What a server has counted.
 typedef struct {
   // Calls that clients made.
   uint64_t calls;
-  // Ports that are served no more.
+  // Calls that could not go on. A client that got zeros for one finds it counted.
   uint64_t faults;
 } hostcall_llvm_counts;
 
@@ -1730,6 +1736,33 @@ hostcall_status hostcall_rocm_register_service(const hostcall_device *device,
                                                hostcall_free_function free_state,
                                                hostcall_error **error);
 
+// Makes handlers of ROCm's services without a device, for servers of LLVM's protocol: see hostcall_llvm_server_handle_rocm.
+hostcall_status hostcall_rocm_services_new(hostcall_rocm_services **services,
+                                           hostcall_error **error);
+
+// Frees the handle of services and sets it to NULL. NULL is let be. Servers that serve them keep the handlers.
+void hostcall_rocm_services_free(hostcall_rocm_services **services);
+
+// Registers a function as hostcall_rocm_register_function does for a device. `free_state` gets `state` when the handle and all
+// servers with these services were freed and no function runs any more, or when this function fails.
+hostcall_status hostcall_rocm_services_register_function(const hostcall_rocm_services *services,
+                                                         hostcall_rocm_function function,
+                                                         void *state,
+                                                         hostcall_free_function free_state,
+                                                         uint64_t *number,
+                                                         hostcall_error **error);
+
+// Registers the handler of a service as hostcall_rocm_register_service does for a device. `free_state` as for
+// hostcall_rocm_services_register_function.
+hostcall_status hostcall_rocm_services_register(const hostcall_rocm_services *services,
+                                                uint32_t service,
+                                                const char *name,
+                                                bool is_inline,
+                                                hostcall_rocm_handler handler,
+                                                void *state,
+                                                hostcall_free_function free_state,
+                                                hostcall_error **error);
+
 // Puts what was counted of calls by ROCm's protocol into `counts`.
 hostcall_status hostcall_rocm_statistics(const hostcall_device *device,
                                          hostcall_rocm_counts *counts,
@@ -1882,6 +1915,15 @@ hostcall_status hostcall_llvm_server_handle_emissary(const hostcall_llvm_server 
                                                      void *state,
                                                      hostcall_free_function free_state,
                                                      hostcall_error **error);
+
+// Serves ROCm's services too, for kernels of HIP that call by LLVM's protocol in the place of hostcall buffers: the opcodes from
+// `'r' << 24` on, of functions, memory, the address sanitizer's reports and `printf`. Services that have no handler get
+// hostcall's: `printf` prints to the server's standard streams, memory is `allocate`'s, and reports of the address sanitizer are
+// lines of the standard error. Several servers may have the same services: streams and memory are the first one's then. What
+// goes wrong is answered with zeros and counted as a fault. The handle of the services is not needed any more afterwards.
+hostcall_status hostcall_llvm_server_handle_rocm(const hostcall_llvm_server *server,
+                                                 const hostcall_rocm_services *services,
+                                                 hostcall_error **error);
 
 // Registers a function that clients call by LLVM's host call. `number` is what they get in place of its address: they can call
 // no others. `free_state` as for hostcall_llvm_server_handle.

@@ -5,11 +5,12 @@ use crate::functions::functions;
 use crate::handle::{State, fits, get, hostcall_free_function, values};
 use crate::llvm_call::{emissary_argument, failed, hostcall_llvm_call, hostcall_llvm_emissary_handler};
 use crate::options::{hostcall_options, hostcall_report_function};
+use crate::rocm::hostcall_rocm_services;
 use hostcall::image::{Calls, LlvmProgram, identify};
 use hostcall::llvm::{
     End, Layout, LlvmServer, OpcodeHandler, Options, Packet, Poller, PortMemory, Taken, Version,
 };
-use hostcall::services::{Block, BuiltinsBuilder, HeapMemory};
+use hostcall::services::{Block, Builtins, BuiltinsBuilder, HeapMemory};
 use hostcall_locks::Mutex;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -66,8 +67,8 @@ pub struct hostcall_llvm_config {
     pub release: hostcall_llvm_release_function,
     /// Most bytes that clients may have allocated; 16 GiB with 0.
     pub heap_limit: u64,
-    /// Gets a sentence for each port that is served no more, whose client waits for ever (up to 1024 that wait to be told; the
-    /// counts have all); with NULL, a line on the standard error.
+    /// Gets a sentence for each call that cannot go on, whose client waits for ever unless `answers_faults` is set (up to 1024 that
+    /// wait to be told; the counts have all); with NULL, a line on the standard error.
     pub report: hostcall_report_function,
     /// What the functions get. Several threads use it at the same time.
     pub state: *mut c_void,
@@ -76,6 +77,9 @@ pub struct hostcall_llvm_config {
     pub free_state: hostcall_free_function,
     /// Lets clients run commands with `system`.
     pub allows_system: bool,
+    /// Answers what is left of a call that cannot go on with zeros, so that no client waits for ever and the port is served on. The
+    /// protocol has no status: the counts tell of it. The opcode with all bits set is the server's then.
+    pub answers_faults: bool,
 }
 
 /// A server of LLVM's protocol. Any thread may use it; it is the caller's, who frees it.
@@ -83,6 +87,7 @@ pub struct hostcall_llvm_server {
     // Before the server, whose threads have ended when its memory may go.
     poller: Mutex<Option<Polled>>,
     server: LlvmServer,
+    builtins: Builtins,
 }
 
 /// What serves by hand.
@@ -92,13 +97,13 @@ struct Polled(Poller);
 unsafe impl Send for Polled {}
 
 /// Answers packets of several waves at the same time. `buffers` are those of the wave's lanes, by lane; those whose bit in `mask`
-/// is set call, and get theirs back as the handler leaves it. Returns 0, or a number of its own for a failure, which ends the
-/// service of the port. It must return.
+/// is set call, and get theirs back as the handler leaves it. Returns 0, or a number of its own for a failure, with which the
+/// call cannot go on. It must return.
 pub type hostcall_llvm_packet_handler =
     Option<unsafe extern "C" fn(state: *mut c_void, opcode: u32, mask: u64, buffers: *mut [u64; 8]) -> i32>;
 
-/// Answers a call, on a worker thread: several calls at the same time. Returns 0, or a number of its own for a failure, which ends
-/// the service of the port. It must return.
+/// Answers a call, on a worker thread: several calls at the same time. Returns 0, or a number of its own for a failure, with
+/// which the call cannot go on. It must return.
 pub type hostcall_llvm_handler =
     Option<unsafe extern "C" fn(state: *mut c_void, call: &mut hostcall_llvm_call<'_>) -> i32>;
 
@@ -112,7 +117,7 @@ pub type hostcall_llvm_function =
 pub struct hostcall_llvm_counts {
     /// Calls that clients made.
     pub calls: u64,
-    /// Ports that are served no more.
+    /// Calls that could not go on. A client that got zeros for one finds it counted.
     pub faults: u64,
 }
 
@@ -236,6 +241,9 @@ fn start(options: hostcall_options, config: &hostcall_llvm_config) -> Result<hos
     if config.messages_limit != 0 {
         settings = settings.messages_limit(config.messages_limit);
     }
+    if config.answers_faults {
+        settings = settings.answer_faults(|_| ());
+    }
     if let Some(report) = config.report {
         settings = settings.on_fault(move |fault| {
             let text = c_text(&fault.to_string());
@@ -247,10 +255,10 @@ fn start(options: hostcall_options, config: &hostcall_llvm_config) -> Result<hos
     let no_thread = |error| Failure::new(hostcall_status::Device, format!("the server's threads: {error}"));
     if config.threads > 0 {
         let server = LlvmServer::start(memory, &builtins, settings).map_err(no_thread)?;
-        return Ok(hostcall_llvm_server { server, poller: Mutex::new(None) });
+        return Ok(hostcall_llvm_server { server, builtins, poller: Mutex::new(None) });
     }
     let (server, poller) = LlvmServer::by_hand(memory, &builtins, settings).map_err(no_thread)?;
-    Ok(hostcall_llvm_server { server, poller: Mutex::new(Some(Polled(poller))) })
+    Ok(hostcall_llvm_server { server, builtins, poller: Mutex::new(Some(Polled(poller))) })
 }
 
 /// Returns what answers calls with a handler of the caller's.
@@ -410,7 +418,7 @@ functions! {
         server.server.handle(first..=last, handler).map_err(taken)?
     }
 
-    /// Registers the handler of opcodes that nobody else has. Without it such a call ends the service of its port, with a report.
+    /// Registers the handler of opcodes that nobody else has. Without it such a call cannot go on, and is reported.
     /// `free_state` as for hostcall_llvm_server_handle.
     run hostcall_llvm_server_handle_unknown(
         server: &hostcall_llvm_server,
@@ -441,6 +449,20 @@ functions! {
             Ok(result)
         };
         server.server.handle_emissary(api, answer).map_err(taken)?
+    }
+
+    /// Serves ROCm's services too, for kernels of HIP that call by LLVM's protocol in the place of hostcall buffers: the opcodes from
+    /// `'r' << 24` on, of functions, memory, the address sanitizer's reports and `printf`. Services that have no handler get
+    /// hostcall's: `printf` prints to the server's standard streams, memory is `allocate`'s, and reports of the address sanitizer are
+    /// lines of the standard error. Several servers may have the same services: streams and memory are the first one's then. What
+    /// goes wrong is answered with zeros and counted as a fault. The handle of the services is not needed any more afterwards.
+    run hostcall_llvm_server_handle_rocm(server: &hostcall_llvm_server, services: &hostcall_rocm_services) {
+        let services = &services.0;
+        // The caller's own handlers stay.
+        let _ = services.register_printf(&server.builtins);
+        let _ = services.register_device_heap(&server.builtins);
+        let _ = services.register_sanitizer_reports();
+        server.server.handle_rocm(services).map_err(taken)?
     }
 
     /// Registers a function that clients call by LLVM's host call. `number` is what they get in place of its address: they can call

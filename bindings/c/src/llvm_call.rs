@@ -85,7 +85,7 @@ pub struct hostcall_llvm_emissary_argument {
 }
 
 /// Answers one lane's call of a function of an Emissary API; `result` is 0 before. Several calls run at the same time, on worker
-/// threads. Returns 0, or a number of its own for a failure, which ends the service of the port. It must return.
+/// threads. Returns 0, or a number of its own for a failure, with which the call cannot go on. It must return.
 pub type hostcall_llvm_emissary_handler = Option<
     unsafe extern "C" fn(
         state: *mut c_void,

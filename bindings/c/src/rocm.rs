@@ -5,11 +5,11 @@ use crate::context::hostcall_context;
 use crate::device::hostcall_device;
 use crate::error::{Failure, hostcall_status};
 use crate::functions::functions;
-use crate::handle::{get, values};
+use crate::handle::{State, get, values};
 use crate::launch::{hostcall_grid, hostcall_launch};
 use crate::raw::hostcall_raw_channel;
 use crate::stream::hostcall_stream;
-use hostcall::rocm::{CodeObject, CodeObjectKernel, KernelArgument, Mode, Version};
+use hostcall::rocm::{CodeObject, CodeObjectKernel, KernelArgument, Mode, ServiceTaken, Services, Version};
 use hostcall::server::static_name;
 use std::ffi::{OsStr, c_void};
 use std::mem::MaybeUninit;
@@ -20,6 +20,9 @@ pub struct hostcall_rocm_code(CodeObject);
 
 /// A kernel of a code object. Any thread may use it; it is the caller's, who frees it.
 pub struct hostcall_rocm_kernel(CodeObjectKernel);
+
+/// Handlers of ROCm's services that are no device's. Any thread may use them; the handle is the caller's, who frees it.
+pub struct hostcall_rocm_services(pub(crate) Services);
 
 /// The version of ROCm's protocol that a code object's kernels were compiled with. The file does not tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +110,46 @@ fn version_of(version: u32) -> Result<Version, Failure> {
             "there is no version {version} of ROCm's protocol: pass a hostcall_rocm_version"
         ))),
     }
+}
+
+fn taken(error: ServiceTaken) -> Failure {
+    Failure::new(hostcall_status::Refused, error)
+}
+
+/// Returns the number by which kernels call the function.
+fn register_function(
+    services: &Services,
+    function: hostcall_rocm_function,
+    state: State,
+) -> Result<u64, Failure> {
+    let function = get(function, "function")?;
+    let call = move |arguments: &[u64; 7]| {
+        let mut result = [0; 2];
+        // SAFETY: CALLER: it is a function of its type, which gets its state, seven words and two.
+        unsafe { function(state.pointer(), arguments.as_ptr(), result.as_mut_ptr()) };
+        result
+    };
+    services.register_function(call).map_err(taken)
+}
+
+fn register_service(
+    services: &Services,
+    service: u32,
+    name: &str,
+    is_inline: bool,
+    handler: hostcall_rocm_handler,
+    state: State,
+) -> Result<(), Failure> {
+    let (name, handler) = (static_name(name), get(handler, "handler")?);
+    let mode = if is_inline { Mode::Inline } else { Mode::Blocking };
+    let registered = services.register(service, name, mode, move |packet| {
+        let service = packet.service();
+        for (lane, words) in packet.lanes() {
+            // SAFETY: CALLER: it is a function of its type, which gets its state and a lane's eight words.
+            unsafe { handler(state.pointer(), service, lane, words.as_mut_ptr()) }
+        }
+    });
+    registered.map_err(taken)
 }
 
 impl hostcall_rocm_argument {
@@ -233,15 +276,7 @@ functions! {
         function: hostcall_rocm_function;
         state, number: &mut MaybeUninit<u64>
     ) {
-        let function = get(function, "function")?;
-        let call = move |arguments: &[u64; 7]| {
-            let mut result = [0; 2];
-            // SAFETY: CALLER: it is a function of its type, which gets its state, seven words and two.
-            unsafe { function(state.pointer(), arguments.as_ptr(), result.as_mut_ptr()) };
-            result
-        };
-        let registered = device.device.rocm_services().register_function(call);
-        number.write(registered.map_err(|error| Failure::new(hostcall_status::Refused, error))?);
+        number.write(register_function(device.device.rocm_services(), function, state)?);
     }
 
     /// Registers the handler of a service, by the number by which kernels call it (`__ockl_hostcall_preview`): one that no service
@@ -257,16 +292,38 @@ functions! {
         handler: hostcall_rocm_handler;
         state
     ) {
-        let (name, handler) = (static_name(name), get(handler, "handler")?);
-        let mode = if is_inline { Mode::Inline } else { Mode::Blocking };
-        let registered = device.device.rocm_services().register(service, name, mode, move |packet| {
-            let service = packet.service();
-            for (lane, words) in packet.lanes() {
-                // SAFETY: CALLER: it is a function of its type, which gets its state and a lane's eight words.
-                unsafe { handler(state.pointer(), service, lane, words.as_mut_ptr()) }
-            }
-        });
-        registered.map_err(|error| Failure::new(hostcall_status::Refused, error))?
+        register_service(device.device.rocm_services(), service, name, is_inline, handler, state)?
+    }
+
+    /// Makes handlers of ROCm's services without a device, for servers of LLVM's protocol: see hostcall_llvm_server_handle_rocm.
+    make hostcall_rocm_services_new() -> hostcall_rocm_services as services {
+        hostcall_rocm_services(Services::new())
+    }
+
+    /// Frees the handle of services and sets it to NULL. NULL is let be. Servers that serve them keep the handlers.
+    free hostcall_rocm_services_free(services: hostcall_rocm_services) { drop(services) }
+
+    /// Registers a function as hostcall_rocm_register_function does for a device. `free_state` gets `state` when the handle and all
+    /// servers with these services were freed and no function runs any more, or when this function fails.
+    run hostcall_rocm_services_register_function(
+        services: &hostcall_rocm_services,
+        function: hostcall_rocm_function;
+        state, number: &mut MaybeUninit<u64>
+    ) {
+        number.write(register_function(&services.0, function, state)?);
+    }
+
+    /// Registers the handler of a service as hostcall_rocm_register_service does for a device. `free_state` as for
+    /// hostcall_rocm_services_register_function.
+    run hostcall_rocm_services_register(
+        services: &hostcall_rocm_services,
+        service: u32,
+        name: &str,
+        is_inline: bool,
+        handler: hostcall_rocm_handler;
+        state
+    ) {
+        register_service(&services.0, service, name, is_inline, handler, state)?
     }
 
     /// Puts what was counted of calls by ROCm's protocol into `counts`.

@@ -44,6 +44,22 @@ fn clients_of_every_version_are_served_in_the_callers_memory() {
 }
 
 #[test]
+fn a_host_in_c_serves_a_client_in_its_process() {
+    let host = common::compile("examples/llvm_host.c", &shared());
+    let output = Command::new(host).output().expect("the host was built");
+    let (printed, told) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    // The book's page on LLVM shows these lines.
+    assert_eq!(
+        printed,
+        "40 + 2 is 42, and what nobody has 0\n4 calls, 1 of ours, 1 that nobody has; exit code 3\n"
+    );
+    let page = std::fs::read_to_string(source("../../docs/book/src/llvm.md")).unwrap();
+    let shown = format!("{printed}{told}");
+    assert!(shown.lines().all(|line| page.lines().any(|of_page| of_page == line)), "{shown}");
+}
+
+#[test]
 fn a_loader_in_c_runs_programs_of_every_version() {
     // LLVM 19's opcodes have 16 bits, which the application's own does not fit.
     for (version, lanes, doubled) in [(19, 128, 0), (20, 192, 192), (26, 40, 40)] {

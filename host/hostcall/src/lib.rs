@@ -79,6 +79,7 @@
 //! here, wait_table       what threads of contexts ask; what waves say that they wait for
 //! buffer, transfer       memory with its types; copies and fills that were checked
 //! images, hostcalls      code; what answers kernels that speak ROCm's protocol
+//! llvm_calls             what became of calls by LLVM's protocol
 //! metrics, look          what devices count; what others may look at of one
 //! point_filter, inner    which trace points somebody wants; an open device
 //! stream                 operations in order: pushed, submitted, signalled, settled, waited for, cancelled

@@ -669,5 +669,24 @@ fn services_are_called_by_llvms_protocol_too() {
             std::thread::yield_now();
         }
         assert_eq!(*host.faults.lock().unwrap(), [FaultKind::NoSuchFunction(square + 1)]);
+        // An opcode that nobody knows gives zeros as well, and the launch fails for it; the next one does not.
+        host.launch(
+            &code,
+            "asks_nobody",
+            Grid::new(1, 64),
+            &[KernelArgument::buffer(&out), KernelArgument::value(0x7800_0001u64)],
+        );
+        let failed = host.stream.synchronize().unwrap_err();
+        assert!(
+            matches!(&failed, Error::Launch { kernel, failure: LaunchFailure::Port(fault), .. }
+                if kernel == "asks_nobody" && fault.kind == hostcall::llvm::FaultKind::Opcode(0x7800_0001)),
+            "{failed}"
+        );
+        assert_eq!(out.read().unwrap()[..64], [0; 64]);
+        host.launch(&code, "squares", Grid::new(1, 64), &arguments);
+        host.finish();
+        assert_eq!(out.read().unwrap()[63], 63 * 63);
+        let metrics = host.device.metrics();
+        assert!(metrics.llvm_calls > 10 && metrics.faults == 2, "{metrics:?}");
     }
 }

@@ -42,7 +42,7 @@ const fn level<T>(
 }
 
 /// Those of devices.
-pub const DEVICES: [Series<DeviceMetrics>; 19] = [
+pub const DEVICES: [Series<DeviceMetrics>; 20] = [
     sum(
         "packets",
         "{packet}",
@@ -61,6 +61,7 @@ pub const DEVICES: [Series<DeviceMetrics>; 19] = [
     sum("faults", "{fault}", |of| of.faults as f64, "Places where the device wrote what makes no sense."),
     sum("lost_reports", "{report}", |of| of.lost_reports as f64, "Reports to callbacks that were dropped."),
     sum("rocm_packets", "{packet}", |of| of.rocm_packets as f64, "Packets of ROCm's protocol."),
+    sum("llvm_calls", "{call}", |of| of.llvm_calls as f64, "Calls by LLVM's protocol."),
     sum("output_bytes", "By", |of| of.output_bytes as f64, "Bytes that kernels printed."),
     sum(
         "lost_output_bytes",

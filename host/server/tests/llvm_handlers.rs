@@ -203,6 +203,70 @@ fn what_fails_ends_its_port_alone() {
     assert_eq!(host.server.statistics().faults, 6);
 }
 
+/// Where nothing can end a client that waits, the rest of its call is zeros, whatever the call is.
+#[test]
+fn clients_of_calls_with_faults_get_zeros_where_that_is_asked_for() {
+    for version in Version::ALL {
+        let ours = if version == Version::Llvm19 { 0x4000 } else { OURS };
+        let (ends, (options, faults), noted) = (Ends::new(version), options(), Arc::new(AtomicU32::new(0)));
+        let notes = noted.clone();
+        let options = options.message_limit(1000).answer_faults(move |_| {
+            notes.fetch_add(1, Ordering::Relaxed);
+        });
+        let server =
+            LlvmServer::start(ends.memory.clone(), &Builtins::builder().build().unwrap(), options).unwrap();
+        let fails_later = |call: &mut hostcall_server::llvm::Call| {
+            call.receive()?;
+            call.send()?;
+            Err(HandlerFailed(3))
+        };
+        server.handle(ours + 1..=ours + 1, OpcodeHandler::inline(|_| Err(HandlerFailed(2)))).unwrap();
+        server.handle(ours + 2..=ours + 2, OpcodeHandler::call(fails_later)).unwrap();
+        server.handle(ours + 3..=ours + 3, OpcodeHandler::inline(|_| Ok(()))).unwrap();
+        let bytes = OpcodeHandler::call(|call| Ok(call.receive_bytes()?));
+        server.handle(ours + 4..=ours + 4, bytes).unwrap();
+        let mut calls = 0;
+        // Everything that a client can do, with each port in turn.
+        let mut check = |opcode: u32, fault: FaultKind, receives_first: bool| {
+            ends.talk(opcode, |port| {
+                port.send(&[1, 2]);
+                let mut words = [9; 8];
+                if receives_first {
+                    port.receive(&mut words);
+                }
+                for _ in 0..3 {
+                    words = [9; 8];
+                    port.receive(&mut words);
+                    assert_eq!(words, [0; 8], "{version:?} {opcode:#x}");
+                }
+                port.send(&[7]);
+                port.send_bytes(&[5; 300]);
+                assert_eq!(port.receive_bytes(&mut [1; 100]), 0);
+                port.send(&[8]);
+            });
+            calls += 1;
+            assert_eq!(noted.load(Ordering::Relaxed), calls);
+            assert_eq!(faults.recv_timeout(LONG), Ok(fault));
+            // The port is served on, also for another call.
+            assert_eq!(ends.ask(0x8001, [41, 0])[0], 42);
+        };
+        for _ in 0..3 {
+            check(ours, FaultKind::Opcode(ours), false);
+            check(ours + 1, FaultKind::HandlerFailed(2), false);
+            check(ours + 2, FaultKind::HandlerFailed(3), true);
+            check(ours + 3, FaultKind::BeyondEnd, true);
+        }
+        ends.talk(ours + 4, |port| {
+            port.send_bytes(&[1; 1001]);
+            let mut words = [9; 2];
+            port.receive(&mut words);
+            assert_eq!(words, [0; 2]);
+        });
+        assert_eq!(faults.recv_timeout(LONG), Ok(FaultKind::TooLong(1001)));
+        assert_eq!(server.statistics().faults, 13);
+    }
+}
+
 #[test]
 fn a_server_without_threads_serves_when_it_is_polled() {
     let (ends, (options, _)) = (Ends::new(Version::Doorbell), options());

@@ -144,7 +144,7 @@ fn what_goes_wrong_is_one_sentence_after_the_output() {
     let text = format!("{BEFORE_MAIN}main\n");
     for (how, code, sentence) in [
         ("fault", 1, "hostcall: kernel _start: running the kernel: an illegal memory access was encountered"),
-        ("garbage", 1, "hostcall: kernel _start: port 0 of LLVM's protocol is served no more"),
+        ("garbage", 1, "hostcall: kernel _start: a call by port 0 of LLVM's protocol cannot go on"),
         ("hang", 124, "hostcall: the program did not end within 0.5 s: 1 lane has not ended"),
     ] {
         let timeout = if how == "hang" { "0.5" } else { "60" };

@@ -132,6 +132,13 @@ impl Ports<'_> {
         Header { mask: mask.load(Ordering::Relaxed), opcode: opcode.load(Ordering::Relaxed) }
     }
 
+    /// Overwrites the opcode of a port that the server owns. A client writes it with each call that it opens, so this stays until
+    /// the next one.
+    #[inline]
+    pub fn set_opcode(&self, port: u32, opcode: u32) {
+        self.header(port)[1].store(opcode.into(), Ordering::Relaxed);
+    }
+
     /// Reads the first words of a lane's buffer, each once.
     #[inline]
     pub fn read(&self, port: u32, lane: u32, words: &mut [u64]) {

@@ -7,6 +7,7 @@ use super::forked;
 use super::hostcalls::Hostcalls;
 use super::images::{EmbeddedImage, Images};
 use super::inner::{Device, DeviceHooks, DevicePoints, Inner, Traced};
+use super::llvm_calls::LlvmCalls;
 use super::look::{Look, Parts};
 use super::open_devices::{self, OpenDevice};
 use super::point_filter::PointFilter;
@@ -281,10 +282,12 @@ impl DeviceBuilder {
         builtins.checks().set_contexts(server.knows_context());
         builtins.files().set_mapper(DeviceMapper(backend.clone()));
         let hostcalls = Arc::new(Hostcalls::new(self.rocm));
+        let llvm_calls = Arc::<LlvmCalls>::default();
         let look = Look::new(Parts {
             core: core.clone(),
             server: server.clone(),
             hostcalls: hostcalls.clone(),
+            llvm_calls: llvm_calls.clone(),
             waits: waits.clone(),
             stdio: builtins.stdio_shared(),
             tracer: traced.as_ref().map(|traced| traced.tracer.clone()),
@@ -303,6 +306,7 @@ impl DeviceBuilder {
             stream_words,
             owners: Arc::default(),
             hostcalls,
+            llvm_calls,
             look,
             closures: Mutex::default(),
             endable: Mutex::default(),

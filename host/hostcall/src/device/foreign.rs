@@ -50,7 +50,15 @@ pub struct ForeignKernel {
     /// Answers its calls, until the last launch has ended.
     pub serving: Option<Arc<Serving>>,
     /// The same of calls by LLVM's protocol.
-    pub ports: Option<Arc<dyn Any + Send + Sync>>,
+    pub ports: Option<ForeignPorts>,
+}
+
+/// What answers calls by LLVM's protocol.
+#[derive(Clone)]
+pub struct ForeignPorts {
+    /// Where the ports are on the device: no others are there meanwhile.
+    pub address: u64,
+    pub serving: Arc<dyn Any + Send + Sync>,
 }
 
 impl ForeignKernel {
@@ -60,7 +68,7 @@ impl ForeignKernel {
         (parts.workgroups, parts.lanes) = (grid.workgroups, grid.workgroup_size);
         (parts.workgroup_bytes, parts.hidden) = (grid.workgroup_memory_bytes, self.hidden);
         parts.has_context = context_of(own).is_some();
-        parts.values.extend(self.ports.clone());
+        parts.values.extend(self.ports.iter().map(|ports| ports.serving.clone()));
         parts.values.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
     }
 
@@ -92,6 +100,9 @@ impl ForeignKernel {
                 }
                 OwnArgument::Context(_) => {}
             }
+        }
+        if let Some(ports) = &self.ports {
+            device.llvm_calls.began(launch, ports.address);
         }
         Ok(launch)
     }

@@ -7,6 +7,7 @@ use super::error::{CrowdedGrid, Error};
 use super::grid::product;
 use super::hostcalls::Hostcalls;
 use super::images::Images;
+use super::llvm_calls::LlvmCalls;
 use super::look::Look;
 use super::owners::Owners;
 use super::point_filter::PointFilter;
@@ -132,6 +133,8 @@ pub(crate) struct Inner {
     pub hooks: Arc<dyn Hooks>,
     /// What answers kernels that speak ROCm's protocol.
     pub hostcalls: Arc<Hostcalls>,
+    /// What became of calls by LLVM's protocol.
+    pub llvm_calls: Arc<LlvmCalls>,
     /// As others look at the device.
     pub look: Arc<Look>,
     pub closures: Mutex<Option<Closures>>,

@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::hostcalls::Hostcalls;
+use super::llvm_calls::LlvmCalls;
 use super::metrics::{DeviceMetrics, hold_ended, note_ended};
 use super::wait_table::WaitTable;
 use hostcall_locks::Mutex;
@@ -17,6 +18,7 @@ pub(crate) struct Parts {
     pub core: Arc<Core>,
     pub server: Arc<Server>,
     pub hostcalls: Arc<Hostcalls>,
+    pub llvm_calls: Arc<LlvmCalls>,
     pub waits: Arc<WaitTable>,
     pub stdio: Arc<Stdio>,
     pub tracer: Option<Tracer>,
@@ -54,11 +56,11 @@ impl Look {
 impl Parts {
     /// Returns what the device counts. These wait now.
     pub fn metrics(&self, waiting: &[Waiting]) -> DeviceMetrics {
-        let Self { core, server, hostcalls, stdio, tracer, .. } = self;
+        let Self { core, server, hostcalls, llvm_calls, stdio, tracer, .. } = self;
         let (statistics, methods) = (server.statistics(), server.method_statistics());
         let known: HashSet<&str> = methods.iter().map(|method| method.name).collect();
         let is_known = |name: &str| known.contains(name) || server.has_method(name);
-        let of_rocm = hostcalls.statistics();
+        let (of_rocm, of_llvm) = (hostcalls.statistics(), llvm_calls.statistics());
         let ends = server.launch_ends();
         let sink = stdio.sink();
         let mut metrics = DeviceMetrics {
@@ -68,9 +70,10 @@ impl Parts {
             refused_posts: statistics.refused_posts,
             declined_posts: statistics.declined_posts,
             handler_panics: statistics.handler_panics,
-            faults: statistics.broken_slots + statistics.garbage_posts + of_rocm.faults,
+            faults: statistics.broken_slots + statistics.garbage_posts + of_rocm.faults + of_llvm.faults,
             lost_reports: statistics.lost_reports,
             rocm_packets: of_rocm.packets,
+            llvm_calls: of_llvm.calls,
             output_bytes: sink.appended(),
             lost_output_bytes: sink.lost_bytes(),
             lost_trace_records: tracer.as_ref().map_or(0, Tracer::lost_records),

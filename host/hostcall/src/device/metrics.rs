@@ -208,12 +208,15 @@ device_metrics! {
         declined_posts,
         /// Handlers that panicked.
         handler_panics,
-        /// Slots given up and words skipped because the device wrote what makes no sense there.
+        /// Slots given up and words skipped because the device wrote what makes no sense there, and calls by other protocols that
+        /// could not go on.
         faults,
         /// Reports to callbacks that were dropped.
         lost_reports,
         /// Packets of ROCm's protocol.
         rocm_packets,
+        /// Calls by LLVM's protocol, of programs and code objects.
+        llvm_calls,
         /// Bytes that kernels printed.
         output_bytes,
         /// Bytes of these that were lost.

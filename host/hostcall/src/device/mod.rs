@@ -23,6 +23,7 @@ mod images;
 mod inner;
 mod launch;
 mod llvm;
+mod llvm_calls;
 mod load;
 mod look;
 mod metrics;

@@ -31,6 +31,18 @@ __gpu_kernel void allocates(uint64_t *out) {
   ask(DEVICE_MEMORY, words, 2);
 }
 
+// Has words answered that nobody knows, in a call of several packets, and writes what came.
+__gpu_kernel void asks_nobody(uint64_t *out, uint64_t opcode) {
+  struct rpc_port port = rpc_open((uint32_t)opcode);
+  rpc_send_word(&port, 5);
+  uint64_t answers = rpc_receive(&port)->data[0];
+  answers += rpc_receive(&port)->data[0];
+  rpc_send_word(&port, 6);
+  answers += rpc_receive(&port)->data[0];
+  rpc_close(&port);
+  out[__gpu_thread_id_x()] = answers;
+}
+
 __gpu_kernel void prints(void) {
   // The beginning and end of a message of three words: standard output, the format, the argument.
   uint64_t words[] = {1 | 2 | 3 << 5, 0, 0, 7};

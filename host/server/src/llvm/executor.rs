@@ -17,8 +17,8 @@ use crate::engine::polling::{self, Attention, Endpoint, HotSet, SLEEP_PART};
 use crate::engine::trace::Recording;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_channel::llvm::Ports;
 use hostcall_channel::llvm::server::{Header, Scanner};
+use hostcall_channel::llvm::{BUFFER_WORDS, Ports};
 use hostcall_locks::Mutex;
 use std::cell::RefCell;
 use std::future::Future;
@@ -35,6 +35,9 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 
 /// No conversation of a port.
 const NONE: u32 = u32::MAX;
+
+/// The port's call had a fault, and what is left of it is answered with zeros.
+const FAULTY: u32 = u32::MAX - 1;
 
 /// Conversations whose memory a thread keeps for the next ones.
 const MOST_KEPT: usize = 64;
@@ -231,20 +234,52 @@ where
         }
         match *self.seats.of(port) {
             NONE => self.begin(port),
+            FAULTY => self.go_on_with_zeros(port),
             seat => self.poll(seat),
         }
+    }
+
+    /// Returns the opcode that a port's header has once the server knows its call: a client that opens the port for another call
+    /// writes that one's. `None` where clients of faulty calls get no answer.
+    #[inline]
+    fn known_call(&self) -> Option<u32> {
+        let Shared { memory, options, .. } = &*self.thread.shared;
+        options.before_zeros.is_some().then(|| memory.layout().version().opcode_mask())
+    }
+
+    /// Answers the next packet of a call that had a fault, or begins the call that came after it.
+    #[cold]
+    fn go_on_with_zeros(&mut self, port: u32) {
+        let opcode = self.thread.ports().read_header(port).opcode as u32;
+        if self.known_call().is_some_and(|known| opcode & known == known) {
+            return self.answer_zeros(port);
+        }
+        *self.seats.of(port) = NONE;
+        self.begin(port);
+    }
+
+    fn answer_zeros(&self, port: u32) {
+        let ports = self.thread.ports();
+        (0..ports.lanes()).for_each(|lane| ports.write(port, lane, &[0; BUFFER_WORDS]));
+        self.thread.hand_over(port);
     }
 
     /// Begins a port's conversation.
     #[inline]
     fn begin(&mut self, port: u32) {
-        self.thread.shared.calls.fetch_add(1, Ordering::Relaxed);
+        self.thread.shared.counted.calls.fetch_add(1, Ordering::Relaxed);
         let header = self.thread.ports().read_header(port);
         let layout = self.thread.shared.memory.layout();
+        let code = header.opcode as u32 & layout.version().opcode_mask();
+        if let Some(known) = self.known_call() {
+            if code == known {
+                return self.fault(port, FaultKind::BeyondEnd);
+            }
+            self.thread.ports().set_opcode(port, known);
+        }
         if header.mask == 0 || header.mask > u64::MAX >> (64 - layout.lanes()) {
             return self.fault(port, FaultKind::Mask(header.mask));
         }
-        let code = header.opcode as u32 & layout.version().opcode_mask();
         if let Some(handler) = self.thread.shared.handlers.of(code) {
             return self.begin_handler(port, header, code, handler);
         }
@@ -322,11 +357,21 @@ where
         }
     }
 
-    /// Serves a port no more.
+    /// Gives up a call: its port is served no more, or its client gets zeros from now on.
     #[cold]
-    fn fault(&self, port: u32, kind: FaultKind) {
-        self.thread.set_aside(port, true);
-        self.thread.shared.fault(Fault { port, kind });
+    fn fault(&mut self, port: u32, kind: FaultKind) {
+        let fault = Fault { port, kind };
+        let Some(note) = &self.thread.shared.options.before_zeros else {
+            self.thread.set_aside(port, true);
+            return self.thread.shared.fault(fault);
+        };
+        // Whoever waits for the fault is told below.
+        let _ = catch(|| note(&fault));
+        self.thread.shared.fault(fault);
+        *self.seats.of(port) = FAULTY;
+        if self.thread.owns(port) {
+            self.answer_zeros(port);
+        }
     }
 }
 

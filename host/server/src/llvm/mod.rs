@@ -34,6 +34,9 @@
 //!   reach registered functions only; messages are limited, each and together. A bad header, an unknown
 //!   opcode, a message over the limit or a handler's panic ends the service of that port, with a report
 //!   ([`Options::on_fault`]). A bad stream, path or format is C's error.
+//! - *Clients that nobody can end* get zeros after a fault ([`Options::answer_faults`]). The server does not know how a call
+//!   goes on that it does not know: it answers every packet, until the header says that the client has opened the port for
+//!   another call. To tell that, the server overwrites the opcode in the header of each call that it has begun with.
 //! - *Memory.* What a program allocates is its own: `free` frees nothing of launches or other programs. What
 //!   it leaves is freed with its ports' memory, which everything that runs its kernels keeps until they have
 //!   ended.
@@ -67,4 +70,4 @@ pub use emissary::{EmissaryCall, EmissaryValue};
 pub use handlers::{HandlerFailed, OpcodeHandler, Packet, Taken};
 pub use hostcall_channel::llvm::{Layout, LayoutError, PortMemory, Version};
 pub use options::{End, Fault, FaultKind, Options};
-pub use server::{LlvmServer, Poller, Statistics};
+pub use server::{Counted, LlvmServer, Poller, Statistics};

@@ -17,7 +17,8 @@ pub enum End {
     Aborted,
 }
 
-/// A port that is served no more, because of what its client sent or a handler did; or what a service of ROCm's met.
+/// A call that cannot go on, because of what its client sent or a handler did; or what a service of ROCm's met. Its port is served
+/// no more, unless [`Options::answer_faults`] was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The port.
@@ -49,6 +50,9 @@ pub enum FaultKind {
     },
     /// The arguments of an Emissary call or of a typed function do not lie in what its client sent.
     Arguments,
+    /// A client went on after its call's end. Only servers with [`Options::answer_faults`] notice it: for others it is a call of the
+    /// same opcode.
+    BeyondEnd,
     /// A handler of the embedding program failed, with this number of its own.
     HandlerFailed(i32),
     /// A handler panicked.
@@ -64,7 +68,7 @@ impl fmt::Display for Fault {
         if let FaultKind::OfRocm(fault) = &self.kind {
             return write!(f, "port {} of LLVM's protocol: {fault}", self.port);
         }
-        write!(f, "port {} of LLVM's protocol is served no more: ", self.port)?;
+        write!(f, "a call by port {} of LLVM's protocol cannot go on: ", self.port)?;
         match &self.kind {
             FaultKind::Opcode(opcode) => write!(f, "its client asked for {opcode:#x}, which is no opcode"),
             FaultKind::Mask(mask) => write!(f, "its client has lanes {mask:#x}, which no wave has"),
@@ -82,6 +86,9 @@ impl fmt::Display for Fault {
                 )
             }
             FaultKind::Arguments => f.write_str("its client's arguments do not lie in what it sent"),
+            FaultKind::BeyondEnd => {
+                f.write_str("its client sends or receives more than the call's opcode has")
+            }
             FaultKind::HandlerFailed(code) => write!(f, "its handler failed with {code}"),
             FaultKind::Panicked => f.write_str("a handler panicked"),
             FaultKind::OfRocm(_) => Ok(()),
@@ -104,6 +111,8 @@ pub struct Options {
     on_fault: Option<Box<OnFault>>,
     /// Told of what ROCm's services met, in the place of `on_fault`.
     on_rocm_fault: Option<Arc<OnRocmFault>>,
+    /// Told of a fault before its client gets zeros.
+    pub(super) before_zeros: Option<Box<OnFault>>,
 }
 
 impl Default for Options {
@@ -115,6 +124,7 @@ impl Default for Options {
             on_end: Box::new(|_| ()),
             on_fault: None,
             on_rocm_fault: None,
+            before_zeros: None,
         }
     }
 }
@@ -150,8 +160,8 @@ impl Options {
         self
     }
 
-    /// Calls `fault`, on a thread for callbacks, when a port is served no more. Its client waits for ever, so the launch should be ended.
-    /// Default: a line on stderr.
+    /// Calls `fault`, on a thread for callbacks, when a call cannot go on. Its client waits for ever, so the launch should be ended,
+    /// unless [`Options::answer_faults`] was asked for. Default: a line on stderr.
     #[must_use]
     pub fn on_fault(mut self, fault: impl Fn(&Fault) + Send + Sync + 'static) -> Self {
         self.on_fault = Some(Box::new(fault));
@@ -168,6 +178,17 @@ impl Options {
             fault(it);
         };
         self.on_fault(both)
+    }
+
+    /// Answers what is left of a call after a fault with zeros, whatever its client sends and receives, so that no client waits for
+    /// ever and its port is served on. `note` is called first, on the thread that found the fault: it does not wait. The protocol
+    /// has no status, so that it is `note` by which a host knows that a launch went wrong before the launch can end.
+    ///
+    /// The opcode with all bits set (0xffff of LLVM 19) is the server's then: it stands in the headers of ports whose call is known.
+    #[must_use]
+    pub fn answer_faults(mut self, note: impl Fn(&Fault) + Send + Sync + 'static) -> Self {
+        self.before_zeros = Some(Box::new(note));
+        self
     }
 
     /// Tells of each [`FaultKind::OfRocm`] as a consumer with these options tells of its faults, with the ports' address in the

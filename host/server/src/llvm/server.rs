@@ -16,7 +16,7 @@ use hostcall_channel::llvm::PortMemory;
 use hostcall_channel::llvm::server::LINE_PORTS;
 use hostcall_locks::Mutex;
 use std::io;
-use std::ops::{Range, RangeInclusive};
+use std::ops::{Add, Range, RangeInclusive};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
@@ -35,8 +35,7 @@ pub(super) struct Shared {
     /// Which program's memory is whose on the heap.
     pub program: u64,
     pub stopping: AtomicBool,
-    pub calls: AtomicU64,
-    pub faults: AtomicU64,
+    pub counted: Arc<Counted>,
     /// For the messages on their way.
     pub budget: Arc<Budget>,
     end: Mutex<Option<End>>,
@@ -51,7 +50,7 @@ impl Shared {
 
     /// Counts a fault and tells of it.
     pub fn fault(self: &Arc<Self>, fault: Fault) {
-        self.faults.fetch_add(1, Ordering::Relaxed);
+        self.counted.faults.fetch_add(1, Ordering::Relaxed);
         let (shared, told) = (self.clone(), fault.clone());
         self.engine.log(Level::ERROR, move || tracing::error!(fault = %told, "a client of LLVM's protocol"));
         self.engine.call_back(move || shared.options.tell(&fault, shared.memory.device_address()));
@@ -78,8 +77,30 @@ impl Shared {
 pub struct Statistics {
     /// Ports opened by waves. A call is counted up to a millisecond after it.
     pub calls: u64,
-    /// Ports that are served no more.
+    /// Calls that could not go on.
     pub faults: u64,
+}
+
+impl Add for Statistics {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { calls: self.calls + other.calls, faults: self.faults + other.faults }
+    }
+}
+
+/// What counts for a server.
+#[derive(Debug, Default)]
+pub struct Counted {
+    pub(super) calls: AtomicU64,
+    faults: AtomicU64,
+}
+
+impl Counted {
+    /// Returns what was counted so far.
+    pub fn statistics(&self) -> Statistics {
+        Statistics { calls: self.calls.load(Ordering::Relaxed), faults: self.faults.load(Ordering::Relaxed) }
+    }
 }
 
 /// Serves the ports of one memory until it is dropped. What the program allocated and did not free is freed with that memory,
@@ -146,8 +167,7 @@ impl LlvmServer {
             engine: engine.clone(),
             program,
             stopping: AtomicBool::new(false),
-            calls: AtomicU64::new(0),
-            faults: AtomicU64::new(0),
+            counted: Arc::default(),
             budget,
             end: Mutex::new(None),
         });
@@ -237,10 +257,12 @@ impl LlvmServer {
 
     /// What the server has counted.
     pub fn statistics(&self) -> Statistics {
-        Statistics {
-            calls: self.shared.calls.load(Ordering::Relaxed),
-            faults: self.shared.faults.load(Ordering::Relaxed),
-        }
+        self.shared.counted.statistics()
+    }
+
+    /// Returns what counts for the server, which can be read once the server is gone. The server and what runs for it have it, too.
+    pub fn counted(&self) -> &Arc<Counted> {
+        &self.shared.counted
     }
 }
 
@@ -279,7 +301,7 @@ impl Stop {
             let Some(shared) = shared.upgrade() else { return };
             stop_serving(&shared, bells);
             let fault = Fault { port: 0, kind: FaultKind::ServerFailed };
-            shared.faults.fetch_add(1, Ordering::Relaxed);
+            shared.counted.faults.fetch_add(1, Ordering::Relaxed);
             // The engine may be gone with the thread.
             let _ = catch(|| shared.options.tell(&fault, shared.memory.device_address()));
         }

@@ -229,7 +229,9 @@ pub enum LaunchFailure {
     /// A lane did what the device does not allow, or the device failed.
     #[error(transparent)]
     Fault(DeviceFault),
-    /// A port of a program that speaks LLVM's protocol is served no more: lanes that wait for it do so for ever.
+    /// A call by LLVM's protocol could not go on. Of a program, whose run has ended, lanes that wait for it do so for ever. Lanes of
+    /// a code object's kernels got zeros; calls do not say whose they are, so that it is told of each launch of the code object that
+    /// had not been settled.
     #[error("{0}")]
     Port(Fault),
     /// It was cancelled.

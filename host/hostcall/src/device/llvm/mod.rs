@@ -234,7 +234,7 @@ impl LlvmProgram {
     /// when its kernels have ended, which may be after this returns.
     ///
     /// # Errors
-    /// [`Error::Launch`] when a kernel fails, the run is cancelled, or a port is served no more
+    /// [`Error::Launch`] when a kernel fails, the run is cancelled, or a call cannot go on
     /// ([`LaunchFailure::Port`]), whose lanes go on waiting for it; others when the program cannot be started.
     pub fn run(self, mut run: LlvmRun) -> Result<End, Error> {
         run.grid.check(self.device.properties())?;
@@ -332,7 +332,9 @@ impl LlvmProgram {
             .on_end(move |end| _ = ended.send(Event::Ended(end)))
             .also_on_fault(move |fault| _ = faulted.send(Event::Broken(fault.clone())));
         let server = LlvmServer::start(memory.clone(), self.device.builtins(), options);
-        server.map_err(|error| Error::NoThread { what: "a program's server", error })
+        let server = server.map_err(|error| Error::NoThread { what: "a program's server", error })?;
+        self.device.inner.llvm_calls.count(&server);
+        Ok(server)
     }
 
     /// Memory for the program's calls, if it makes any, which it is told of.
@@ -399,7 +401,7 @@ impl LlvmProgram {
 enum Event {
     /// It ended itself.
     Ended(End),
-    /// A port of its calls is served no more.
+    /// A call of it cannot go on.
     Broken(Fault),
     /// Its last kernel ended, and `main` gave this.
     Returned(i32),

@@ -31,6 +31,7 @@
 //!
 //! Kernels that call by LLVM's protocol, as ROCm's newer runtimes have it, are served by ports of their code object's own
 //! (`rpc.rs`), with the same handlers and libc's opcodes. Their server is kept as the consumer is, by the code object as well.
+//! A call that cannot go on ends with zeros, and so fail the launches of the code object that had not been settled.
 //! One that the host has told of ports of its own, before the kernel is looked up, is left to it.
 //!
 //! One buffer serves all streams: no more waves can call than the device holds.
@@ -43,7 +44,7 @@ pub use argument::KernelArgument;
 
 use super::core::Core;
 use super::error::{CodeObjectError, Error, ImageError, LaunchRefused};
-use super::foreign::{ForeignKernel, OwnArguments};
+use super::foreign::{ForeignKernel, ForeignPorts, OwnArguments};
 use super::graph::{ForeignNode, Node, capture_of};
 use super::grid::Grid;
 use super::images::read_image;
@@ -229,7 +230,8 @@ impl CodeObject {
             }
             serving = Some(answers);
         }
-        let ports = self.ports(&device)?.map(|ports| ports as _);
+        let ports = self.ports(&device)?;
+        let ports = ports.map(|ports| ForeignPorts { address: ports.address, serving: ports as _ });
         let (device, kernel) =
             (self.device.clone(), ForeignKernel { name: name.into(), code, hidden, serving, ports });
         Ok(CodeObjectKernel { device, kernel, parameters, knows_parameters })

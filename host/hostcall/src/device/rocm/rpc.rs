@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// What answers the calls of one code object's kernels.
 pub(super) struct Ports {
+    /// Where they are on the device.
+    pub address: u64,
     // It leaves the memory alone once it is dropped, and has it until then.
     _server: LlvmServer,
 }
@@ -49,14 +51,19 @@ pub(super) fn serve(device: &Inner, module: &dyn Module, version: Version) -> Re
     let server = start(device, core, &memory)?;
     // SAFETY: as above; the kernels that the caller may launch begin later.
     unsafe { core.backend.write_now(address, &object) }?;
-    Ok(Some(Ports { _server: server }))
+    Ok(Some(Ports { address: memory.device_address(), _server: server }))
 }
 
 fn start(device: &Inner, core: &Core, memory: &Arc<PortMemory>) -> Result<LlvmServer, Error> {
     let backend = core.backend.clone();
     // A kernel's `exit` and `abort` end ROCm's process. Here they end their lanes alone.
     let ended = |end| tracing::warn!(?end, "a kernel that is no program has called exit or abort");
-    let options = Options::default().on_end(ended).rocm_faults(device.hostcalls.options());
+    // No kernel could be ended that waits for an answer, and who waits for the launch is told.
+    let (launches, address) = (device.llvm_calls.clone(), memory.device_address());
+    let options = Options::default()
+        .on_end(ended)
+        .rocm_faults(device.hostcalls.options())
+        .answer_faults(move |fault| launches.fault(address, fault));
     let options = options.on_thread(move || backend.enter_thread());
     let options = match &device.traced {
         Some(traced) => options.trace(traced.source("llvm")),
@@ -64,6 +71,7 @@ fn start(device: &Inner, core: &Core, memory: &Arc<PortMemory>) -> Result<LlvmSe
     };
     let server = LlvmServer::start(memory.clone(), &device.builtins, options);
     let server = server.map_err(|error| Error::NoThread { what: "calls by LLVM's protocol", error })?;
+    device.llvm_calls.count(&server);
     server.handle_rocm(device.hostcalls.services_for(&device.builtins)).expect("the server is new");
     Ok(server)
 }

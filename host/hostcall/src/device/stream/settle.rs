@@ -430,6 +430,13 @@ impl StreamQueue {
         if launch.is_served() && (outcome.is_err() || cancelled.is_some()) {
             device.builtins.files().close_of(launch.id);
         }
+        let port = launch.is_foreign.then(|| device.llvm_calls.take(launch.id)).flatten();
+        let outcome = match port {
+            Some(fault) if !matches!(outcome, Err(LaunchFailure::Fault(_))) => {
+                Err(LaunchFailure::Port(fault))
+            }
+            _ => outcome,
+        };
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
         End { launch, outcome: outcome.map_err(Box::new), has_exited, has_run: false }
     }
