@@ -182,10 +182,7 @@ fn programs_for_nvidia_are_cubins_or_ptx() {
 #[test]
 fn fortran_is_compiled_by_flang() {
     let sources = Sources::new(&[
-        (
-            "square.f90",
-            "integer(4) function square(x) bind(c)\n  integer(4), value :: x\n  square = x * x\nend function\n",
-        ),
+        ("square.f90", SQUARE),
         ("main.c", "int square(int);\nint main(void) { return square(6); }\n"),
         ("prints.f90", "program prints\n  print *, 1\nend program\n"),
     ]);
@@ -208,6 +205,65 @@ fn fortran_is_compiled_by_flang() {
         let text = stderr(&output);
         assert!(text.contains("no flang is in PATH, which compiles Fortran: install LLVM's"), "{text}");
     }
+}
+
+const SQUARE: &str =
+    "integer(4) function square(x) bind(c)\n  integer(4), value :: x\n  square = x * x\nend function\n";
+
+/// Fortran stops where C does, and gets the options that are flang's: where flang is there.
+#[test]
+fn options_are_translated_for_fortran() {
+    let sources = Sources::new(&[
+        ("square.f90", SQUARE),
+        ("square.txt", SQUARE),
+        ("main.c", "int square(int);\nint main(void) { return square(6); }\n"),
+        (
+            "kind.f90",
+            "integer(4) function square(x) bind(c)\n  integer(4), value :: x\n  square = x * kind(1.0)\nend function\n",
+        ),
+    ]);
+    let checked = sources.cc("-fsyntax-only square.f90 --target gfx942");
+    if !checked.status.success() && stderr(&checked).contains("no flang is in PATH") {
+        return;
+    }
+    expect(&checked, 0, "", "");
+    let preprocessed = sources.cc("-E square.f90 --target gfx942");
+    assert!(preprocessed.status.success() && stdout(&preprocessed).contains("function square(x)"));
+    assert!(!sources.path("square.o").exists(), "neither makes an object");
+    sources.made("-S square.f90 --target gfx942");
+    assert!(fs::read_to_string(sources.path("square.s")).unwrap().contains("square"));
+    sources.made("-g -c square.f90 -o of.o --target gfx942");
+    sources.made("main.c of.o -o linked --target gfx942");
+    sources.runs("--device gfx942 linked", 36, "");
+    // What is not called as Fortran is, and an option without which the result is another.
+    sources.made("main.c -x f95 square.txt -o named --target gfx942");
+    sources.runs("--device gfx942 named", 36, "");
+    sources.made("main.c kind.f90 -fdefault-real-8 -Wall -o kind --target gfx942");
+    sources.runs("--device gfx942 kind", 48, "");
+    let shown = sources.cc("-v -c square.f90 --target gfx942");
+    assert!(shown.status.success() && stderr(&shown).contains("-fc1"), "{}", stderr(&shown));
+    for (options, code, sentence) in [
+        (
+            "-fno-such -c square.f90",
+            1,
+            "-fno-such is no option that `hostcall cc` knows of flang's: leave it out",
+        ),
+        ("-MM square.f90", 1, "is not for Fortran"),
+        ("-Wall -c square.f90", 0, "flang does not know -Wall: Fortran is compiled without it"),
+    ] {
+        let output = sources.cc(&format!("{options} --target gfx942"));
+        let text = stderr(&output);
+        assert_eq!((output.status.code(), text.lines().count()), (Some(code), 1), "{text}");
+        assert!(text.contains(sentence), "{text}");
+    }
+}
+
+/// A value of an option is no second file.
+#[test]
+fn values_of_options_are_no_files() {
+    let sources = Sources::new(&[("main.c", MAIN)]);
+    sources.made("-c -MJ x.json main.c -o main.o --target gfx942");
+    assert!(sources.path("x.json").exists() && sources.path("main.o").exists());
 }
 
 #[test]

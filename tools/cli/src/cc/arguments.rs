@@ -4,45 +4,127 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Options of clang whose value is the next argument.
+/// Options of clang and flang whose value is the next argument.
 const WITH_VALUE: &[&str] = &[
+    "--analyzer-output",
+    "--param",
+    "--serialize-diagnostics",
+    "--sysroot",
+    "-A",
+    "-B",
     "-D",
+    "-F",
+    "-G",
     "-I",
     "-J",
     "-L",
     "-MF",
+    "-MJ",
     "-MQ",
     "-MT",
     "-T",
+    "-Tbss",
+    "-Tdata",
+    "-Ttext",
     "-U",
-    "-Xarch_device",
+    "-Xanalyzer",
+    "-Xassembler",
     "-Xclang",
+    "-Xclangas",
+    "-Xcuda-fatbinary",
+    "-Xcuda-ptxas",
     "-Xlinker",
+    "-Xoffload-linker",
     "-Xopenmp-target",
     "-Xpreprocessor",
     "-arch",
+    "-b",
+    "-cxx-isystem",
+    "-dependency-dot",
+    "-dependency-file",
+    "-dumpdir",
+    "-e",
+    "-fintrinsic-modules-path",
+    "-fmodules-user-build-path",
+    "-framework",
+    "-gen-cdb-fragment-path",
+    "-iapinotes-modules",
     "-idirafter",
+    "-iframework",
+    "-iframeworkwithsysroot",
     "-imacros",
+    "-imultilib",
     "-include",
     "-include-pch",
     "-iprefix",
     "-iquote",
     "-isysroot",
     "-isystem",
+    "-isystem-after",
+    "-ivfsoverlay",
     "-iwithprefix",
+    "-iwithprefixbefore",
+    "-iwithsysroot",
     "-l",
+    "-meabi",
     "-mllvm",
+    "-mmlir",
+    "-module-dependency-dir",
     "-module-dir",
+    "-mthread-model",
     "-resource-dir",
+    "-rpath",
+    "-serialize-diagnostics",
+    "-specs",
+    "-stdlib++-isystem",
+    "-target",
     "-u",
+    "-vfsoverlay",
     "-working-directory",
     "-x",
     "-z",
-    "--param",
 ];
 
-/// Options after which clang links nothing.
-const STOPS: &[&str] = &["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--precompile"];
+/// Beginnings of options that name a target, and whose value is the next argument.
+const OF_TARGET: &[&str] = &["-Xarch_", "-Xopenmp-target=", "-Xoffload-linker-"];
+
+/// Whether an option's value is the next argument.
+fn has_value(option: &[u8]) -> bool {
+    WITH_VALUE.iter().any(|with_value| option == with_value.as_bytes())
+        || OF_TARGET.iter().any(|begin| option.starts_with(begin.as_bytes()))
+}
+
+/// Where clang stops before it links, the earliest first: of several options that one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    Dependencies,
+    Preprocess,
+    Check,
+    Modules,
+    Assemble,
+    Compile,
+}
+
+impl Stop {
+    const ALL: [(&str, Self); 7] = [
+        ("-M", Self::Dependencies),
+        ("-MM", Self::Dependencies),
+        ("-E", Self::Preprocess),
+        ("-fsyntax-only", Self::Check),
+        ("--precompile", Self::Modules),
+        ("-S", Self::Assemble),
+        ("-c", Self::Compile),
+    ];
+
+    /// Returns what an option says.
+    pub fn of(word: &OsStr) -> Option<Self> {
+        Self::ALL.iter().find(|(name, _)| word.as_bytes() == name.as_bytes()).map(|(_, stop)| *stop)
+    }
+
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, stop)| *stop == self).map_or("", |(name, _)| name)
+    }
+}
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +139,7 @@ pub enum Language {
 
 impl Language {
     /// Returns what an option `-x` names; nothing for `none`.
-    fn named(name: &OsStr) -> Option<Self> {
+    pub fn named(name: &OsStr) -> Option<Self> {
         match name.to_str()? {
             "none" => None,
             name if name.starts_with("c++") => Some(Self::Cxx),
@@ -101,13 +183,15 @@ impl Item {
         }
     }
 
-    /// Returns the words of an option that flang has as well.
-    pub fn for_fortran(&self) -> Option<&Vec<OsString>> {
-        const SHARED: &[&str] =
-            &["-O", "-g", "-D", "-U", "-I", "-J", "-module-dir", "-fopenmp", "-cpp", "-v"];
+    /// Returns the language that an option `-x` says.
+    pub fn language(&self) -> Option<&OsStr> {
         let Self::Options(words) = self else { return None };
-        let first = words.first()?.as_bytes();
-        SHARED.iter().any(|option| first.starts_with(option.as_bytes())).then_some(words)
+        let joined = words.first()?.as_bytes().strip_prefix(b"-x")?;
+        if joined.is_empty() {
+            words.get(1).map(OsString::as_os_str)
+        } else {
+            Some(OsStr::from_bytes(joined))
+        }
     }
 
     /// Whether it matters when files are linked, and not before.
@@ -125,7 +209,7 @@ pub struct Request {
     pub libc: Option<PathBuf>,
     pub output: Option<PathBuf>,
     /// Nothing is linked.
-    pub stops: bool,
+    pub stop: Option<Stop>,
     pub items: Vec<Item>,
 }
 
@@ -166,7 +250,7 @@ impl Request {
                 let path = PathBuf::from(&word);
                 let language = language.unwrap_or_else(|| Language::of_file(&path));
                 request.items.push(Item::Input(Input { path, language }));
-            } else if WITH_VALUE.iter().any(|option| bytes == option.as_bytes()) {
+            } else if has_value(bytes) {
                 let value = value(None)?;
                 if bytes == b"-x" {
                     language = Language::named(&value);
@@ -176,7 +260,7 @@ impl Request {
                 if bytes.starts_with(b"-x") && bytes.len() > 2 {
                     language = Language::named(OsStr::from_bytes(&bytes[2..]));
                 }
-                request.stops |= STOPS.iter().any(|option| bytes == option.as_bytes());
+                request.stop = [request.stop, Stop::of(&word)].into_iter().flatten().min();
                 request.items.push(Item::Options(vec![word]));
             }
         }
@@ -184,10 +268,15 @@ impl Request {
         if inputs == 0 {
             return Err("name a file to compile: `hostcall cc main.c -o prog`".into());
         }
-        if request.stops && request.output.is_some() && inputs > 1 {
+        if request.stop.is_some() && request.output.is_some() && inputs > 1 {
             return Err("-o names one file, and -c, -S and -E make one of each source: leave -o away, or give one source".into());
         }
         Ok(request)
+    }
+
+    /// Whether the user wants to see which commands are run.
+    pub fn is_verbose(&self) -> bool {
+        self.items.iter().any(|item| matches!(item, Item::Options(words) if words.iter().eq(["-v"])))
     }
 
     /// Whether a file is in this language.
@@ -229,14 +318,33 @@ mod tests {
             ("d.o", Language::Object),
         ];
         assert_eq!(inputs, all.map(|(path, language)| (path.to_owned(), language)));
-        assert!(request.stops && request.has(Language::Fortran));
+        assert!(request.stop == Some(Stop::Compile) && request.has(Language::Fortran));
         let words: Vec<_> = request.items.iter().flat_map(Item::words).collect();
         assert_eq!(
             words.join(OsStr::new(" ")),
             "-I include -D X=1 -O3 a.cpp -x c b -x none c.f90 d.o -l m -c"
         );
-        let fortran: Vec<_> = request.items.iter().filter_map(Item::for_fortran).flatten().collect();
-        assert_eq!(fortran, ["-I", "include", "-D", "X=1", "-O3"]);
+    }
+
+    /// Values of options are no files.
+    #[test]
+    fn values_stand_behind_their_options() {
+        for option in [
+            "-MJ x.json",
+            "--sysroot /x",
+            "-target T",
+            "-Xassembler -x",
+            "-Xarch_host -g",
+            "-Xopenmp-target=x -O2",
+            "-e main",
+            "-F f",
+            "-A a=b",
+            "-ivfsoverlay v",
+        ] {
+            let request = parse(&format!("-c {option} a.c -o a.o")).unwrap();
+            let inputs = request.items.iter().filter(|item| matches!(item, Item::Input(_))).count();
+            assert_eq!((inputs, request.items.len()), (1, 3), "{option}");
+        }
     }
 
     #[test]

@@ -10,11 +10,12 @@
 //! knows and clang does not is where libc is, and which options such a program needs.
 
 mod arguments;
+mod fortran;
 mod nvidia;
 mod toolchain;
 
 use crate::{Outcome, USAGE, complain};
-use arguments::{Input, Item, Language, Request};
+use arguments::{Input, Item, Language, Request, Stop};
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -145,8 +146,8 @@ impl Making {
     fn make(&mut self) -> Outcome {
         let made = match self.fortran()? {
             Err(failed) => Err(failed),
-            Ok(()) => match (&self.processor, self.request.stops) {
-                (Processor::Nvidia(name), false) => {
+            Ok(()) => match (&self.processor, self.request.stop) {
+                (Processor::Nvidia(name), None) => {
                     let name = name.clone();
                     nvidia::make(self, &name)?
                 }
@@ -180,34 +181,41 @@ impl Making {
         if !self.request.has(Language::Fortran) {
             return Ok(Ok(()));
         }
+        let options = fortran::Options::of(&self.request)?;
         let flang = toolchain::find_flang(&self.toolchain)?;
-        let options = self.request.items.clone();
-        let options = options.iter().filter_map(Item::for_fortran).flatten();
-        let options: Vec<OsString> = options.cloned().collect();
-        for place in 0..self.request.items.len() {
-            let Item::Input(Input { path, language: Language::Fortran }) = &self.request.items[place] else {
-                continue;
+        for word in &options.left_out {
+            complain(format!("flang does not know {}: Fortran is compiled without it", word.display()));
+        }
+        let stop = self.request.stop;
+        let (action, ending) = fortran::action(stop);
+        for fortran::Source { place, path, language } in fortran::sources(&self.request) {
+            let made = match stop {
+                Some(_) => fortran::made(&path, self.request.output.as_deref(), ending),
+                None => Some(self.temporary("o")),
             };
-            let source = path.clone();
-            let object = match (&self.request.output, self.request.stops) {
-                (Some(output), true) => output.clone(),
-                (None, true) => PathBuf::from(source.file_name().unwrap_or_default()).with_extension("o"),
-                (_, false) => self.temporary("o"),
-            };
-            // The compiler itself: flang's driver gives it options of AMD's targets that it does not know (LLVM 22).
             let mut command = Command::new(&flang);
             command.args(["-fc1", "-triple", self.processor.triple(), "-target-cpu", self.processor.name()]);
-            command.args(["-emit-llvm-bc", "-O2"]).args(&options).arg(&source).arg("-o").arg(&object);
+            command.args([action, "-O2"]).args(&options.words).args(language).arg(&path);
+            match &made {
+                Some(made) => _ = command.arg("-o").arg(made),
+                None if stop == Some(Stop::Preprocess) => _ = command.args(["-o", "-"]),
+                None => {}
+            }
+            if self.request.is_verbose() {
+                eprintln!("{command:?}");
+            }
             if let Err(failed) = execute(&mut command)? {
                 return Ok(Err(failed));
             }
-            self.request.items[place] = if self.request.stops {
-                Item::Options(Vec::new())
-            } else {
-                Item::Input(Input { path: object, language: Language::Object })
+            self.request.items[place] = match made {
+                Some(object) if stop.is_none() => {
+                    Item::Input(Input { path: object, language: Language::Object })
+                }
+                _ => Item::Options(Vec::new()),
             };
         }
-        self.links_fortran = !self.request.stops;
+        fortran::take_out(&mut self.request.items);
+        self.links_fortran = stop.is_none();
         Ok(Ok(()))
     }
 
@@ -242,14 +250,14 @@ impl Making {
         for item in &self.request.items {
             command.args(item.words());
         }
-        if !self.request.stops {
+        if self.request.stop.is_none() {
             self.toolchain.check_linker()?;
             // After `-x` of the user's.
             command.args(["-x", "none"]).arg(&self.toolchain.libc.startup);
             command.arg("-L").arg(&self.toolchain.libc.library).args(self.toolchain.libc.libraries());
         }
         if let Some(output) =
-            self.request.output.as_deref().or((!self.request.stops).then_some(Path::new("a.out")))
+            self.request.output.as_deref().or(self.request.stop.is_none().then_some(Path::new("a.out")))
         {
             command.arg("-o").arg(output);
         }

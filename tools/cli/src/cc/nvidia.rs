@@ -60,8 +60,7 @@ pub fn make(making: &mut Making, name: &str) -> Result<Result<(), Failed>, Box<d
         let mut command = making.clang();
         // An option `-x` counts for the files behind it.
         for (at, item) in making.request.items.iter().enumerate() {
-            let is_before =
-                at < place || !matches!(item, Item::Options(words) if words[0].as_bytes().starts_with(b"-x"));
+            let is_before = at < place || item.language().is_none();
             if !item.is_for_linking() && !matches!(item, Item::Input(_)) && is_before {
                 command.args(item.words());
             }
