@@ -894,13 +894,13 @@ typedef struct {
   uint64_t faults;
 } hostcall_llvm_counts;
 
-// Answers a call, on a worker thread: several calls at the same time. Returns 0, or a number of its own for a failure, which ends
-// the service of the port. It must return.
+// Answers a call, on a worker thread: several calls at the same time. Returns 0, or a number of its own for a failure, with
+// which the call cannot go on. It must return.
 typedef int32_t (*hostcall_llvm_handler)(void *state, hostcall_llvm_call *call);
 
 // Answers packets of several waves at the same time. `buffers` are those of the wave's lanes, by lane; those whose bit in `mask`
-// is set call, and get theirs back as the handler leaves it. Returns 0, or a number of its own for a failure, which ends the
-// service of the port. It must return.
+// is set call, and get theirs back as the handler leaves it. Returns 0, or a number of its own for a failure, with which the
+// call cannot go on. It must return.
 typedef int32_t (*hostcall_llvm_packet_handler)(void *state,
                                                 uint32_t opcode,
                                                 uint64_t mask,
@@ -921,7 +921,7 @@ typedef struct {
 } hostcall_llvm_emissary_argument;
 
 // Answers one lane's call of a function of an Emissary API; `result` is 0 before. Several calls run at the same time, on worker
-// threads. Returns 0, or a number of its own for a failure, which ends the service of the port. It must return.
+// threads. Returns 0, or a number of its own for a failure, with which the call cannot go on. It must return.
 typedef int32_t (*hostcall_llvm_emissary_handler)(void *state,
                                                   uint32_t function,
                                                   uint32_t lane,
@@ -1899,7 +1899,7 @@ hostcall_status hostcall_llvm_server_handle_packets(const hostcall_llvm_server *
                                                     hostcall_free_function free_state,
                                                     hostcall_error **error);
 
-// Registers the handler of opcodes that nobody else has. Without it such a call ends the service of its port, with a report.
+// Registers the handler of opcodes that nobody else has. Without it such a call cannot go on, and is reported.
 // `free_state` as for hostcall_llvm_server_handle.
 hostcall_status hostcall_llvm_server_handle_unknown(const hostcall_llvm_server *server,
                                                     hostcall_llvm_handler handler,

@@ -18,6 +18,7 @@
 //! | store | load | why it is enough |
 //! |---|---|---|
 //! | header, buffers: relaxed; release fence; outbox: relaxed | inbox: relaxed; acquire fence; buffers: relaxed | the fences order the buffers with the word that hands them over, both ways |
+//! | a header's opcode, by the server, before its release fence | by the server, at the next acquire fence | the client writes it only where it opens the port, which it owns then, and never reads it |
 //! | lock bit (client only): fetch-and after a release fence | fetch-or before an acquire fence | hands a port's outbox from client to client |
 
 pub mod client;
