@@ -91,6 +91,8 @@ pub struct Shown {
     pub posts_a_second: f64,
     pub launches_begun: u64,
     pub launches_open: usize,
+    /// Calls by LLVM's and ROCm's protocols, in words, of processes; in a trace they are methods.
+    pub others: Vec<String>,
     /// What is lost, in words; nothing is lost without one.
     pub lost: Vec<String>,
     /// Methods, that which took the most time first.
@@ -280,6 +282,7 @@ impl Counts {
             posts_a_second: rate(window.posts),
             launches_begun: self.names.launches_begun(),
             launches_open: self.names.launches_open(),
+            others: Vec::new(),
             lost: self.lost(),
             methods,
             streams: self.streams_shown(&window, over_s),

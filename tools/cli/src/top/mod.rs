@@ -300,6 +300,9 @@ fn head(shown: &Shown) -> Vec<String> {
             shown.launches_open
         ),
     ];
+    if !shown.others.is_empty() {
+        lines.push(shown.others.join(", "));
+    }
     if !shown.lost.is_empty() {
         lines.push(format!("lost: {}", shown.lost.join(", ")));
     }

@@ -71,16 +71,26 @@ fn name(process: &Process) -> String {
     format!("{}{rank} {}: {}", who.pid, escaped(&program), devices.join(" "))
 }
 
-/// Says what devices have lost.
-fn lost(devices: &[&DeviceMetrics]) -> Vec<String> {
-    let all = |of: fn(&DeviceMetrics) -> u64| devices.iter().map(|device| of(device)).sum::<u64>();
-    let losses = [
-        (all(|of| of.refused_posts), "posts reached no handler"),
-        (all(|of| of.lost_output_bytes), "bytes that kernels printed"),
-        (all(|of| of.lost_trace_records), "records of traces"),
-        (all(|of| of.lost_reports), "reports to callbacks"),
-    ];
-    losses.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
+/// A number of a device, and what it counts.
+type Counter = (fn(&DeviceMetrics) -> u64, &'static str);
+
+/// What devices have lost.
+const LOSSES: [Counter; 4] = [
+    (|of| of.refused_posts, "posts reached no handler"),
+    (|of| of.lost_output_bytes, "bytes that kernels printed"),
+    (|of| of.lost_trace_records, "records of traces"),
+    (|of| of.lost_reports, "reports to callbacks"),
+];
+
+/// Calls that are counted by no method.
+const OTHERS: [Counter; 2] =
+    [(|of| of.llvm_calls, "calls by LLVM's protocol"), (|of| of.rocm_packets, "packets of ROCm's protocol")];
+
+/// Says how many that are of devices together, of those that are any.
+fn in_words(counters: &[Counter], devices: &[&DeviceMetrics]) -> Vec<String> {
+    let sum = |of: fn(&DeviceMetrics) -> u64| devices.iter().map(|device| of(device)).sum::<u64>();
+    let counted = counters.iter().map(|(of, what)| (sum(*of), what));
+    counted.filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
 }
 
 fn nanoseconds(seconds: Option<f64>) -> u64 {
@@ -165,7 +175,8 @@ impl Source for Processes {
                 .map(|of| of.launches_running + of.launches_ended.values().sum::<u64>())
                 .sum(),
             launches_open: devices.iter().map(|device| device.launches_running as usize).sum(),
-            lost: lost(&devices),
+            others: in_words(&OTHERS, &devices),
+            lost: in_words(&LOSSES, &devices),
             methods,
             waits: waits
                 .into_iter()
