@@ -40,7 +40,8 @@ pub struct Waits<'m> {
     untold: &'m AtomicU64,
 }
 
-/// An entry that a lane has, or another lane that waits with it: its number, plus one, below, and the use's lap above. 0 is none.
+/// An entry that a lane has, or another lane that waits with it: its number, plus one, below, and the use's lap above. 0 is none, and
+/// a wait that has found none may have been counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToldWait(pub u64);
 
@@ -50,6 +51,9 @@ impl ToldWait {
 
     /// Bit of an entry that another lane has.
     const OF_ANOTHER: u64 = 1 << 31;
+
+    /// No entry, of a wait that was counted since it found none: another lane's, of which there is none.
+    pub const COUNTED: Self = Self(Self::OF_ANOTHER);
 
     /// The same for the lanes that wait with the one that has the entry.
     #[inline(always)]
@@ -113,8 +117,15 @@ impl<'m> Waits<'m> {
     }
 
     /// Says that a wave of a launch waits, as `entry` has it but for its lap. `hint` spreads waves over the table. Where no
-    /// entry is free nearby, the wait is counted and [`ToldWait::NONE`] is returned.
-    pub fn begin(&self, launch: LaunchId, hint: u32, head: Head, entry: &Entry) -> ToldWait {
+    /// entry is free nearby, the wait is counted and [`ToldWait::COUNTED`] is returned; `before` says whether it was counted already.
+    pub fn begin(
+        &self,
+        launch: LaunchId,
+        hint: u32,
+        head: Head,
+        entry: &Entry,
+        before: ToldWait,
+    ) -> ToldWait {
         let mask = self.holders.len() as u32 - 1;
         for i in 0..TRIES.min(mask + 1) {
             let index = tried(hint, i) & mask;
@@ -133,9 +144,11 @@ impl<'m> Waits<'m> {
             self.write(index, Head { lap: own.lap, ..head }, entry);
             return ToldWait::of(index, own.lap);
         }
-        let untold = add_on_device(self.untold, 1) + 1;
-        self.table.word(UNTOLD_WORD as u32).store(untold, Ordering::Relaxed);
-        ToldWait::NONE
+        if before != ToldWait::COUNTED {
+            let untold = add_on_device(self.untold, 1) + 1;
+            self.table.word(UNTOLD_WORD as u32).store(untold, Ordering::Relaxed);
+        }
+        ToldWait::COUNTED
     }
 
     fn write(&self, index: u32, head: Head, entry: &Entry) {
@@ -227,7 +240,7 @@ mod host {
             self.table.word(USED_WORD as u32).load(Ordering::Relaxed) != 0
         }
 
-        /// Waits that found no entry, as far as waves have told.
+        /// Waits that found no entry when they began to be told, as far as waves have told.
         pub fn untold(&self) -> u64 {
             self.table.word(UNTOLD_WORD as u32).load(Ordering::Relaxed)
         }
@@ -304,7 +317,7 @@ mod tests {
         let memory = Memory::new(8);
         assert!(!memory.host().is_used());
         let (head, entry) = waits_for(7);
-        let told = memory.wave().begin(LAUNCH, 3, head, &entry);
+        let told = memory.wave().begin(LAUNCH, 3, head, &entry, ToldWait::NONE);
         memory.wave().still(LAUNCH, told, 9);
         let read: Vec<_> = memory.host().told().collect();
         assert_eq!(read.len(), 1);
@@ -314,7 +327,7 @@ mod tests {
         memory.wave().end(LAUNCH, told);
         assert_eq!(memory.host().told().count(), 0);
         // Nobody has it any more: the second end is nobody's.
-        let again = memory.wave().begin(LAUNCH, 3, head, &entry);
+        let again = memory.wave().begin(LAUNCH, 3, head, &entry, ToldWait::NONE);
         memory.wave().end(LAUNCH, told);
         assert_eq!(memory.host().told().count(), 1);
         memory.wave().end(LAUNCH, again);
@@ -325,11 +338,26 @@ mod tests {
         for entries in [1, 8, 64] {
             let memory = Memory::new(entries);
             let (head, entry) = waits_for(1);
-            let begin = |hint| memory.wave().begin(LAUNCH, hint, head, &entry);
-            let told: Vec<_> = (0..100).map(begin).filter(|told| *told != ToldWait::NONE).collect();
+            let begin = |hint, before| memory.wave().begin(LAUNCH, hint, head, &entry, before);
+            let waits: Vec<_> = (0..100).map(|hint| begin(hint, ToldWait::NONE)).collect();
+            let is_counted = |wait: &ToldWait| *wait == ToldWait::COUNTED;
+            let (counted, told): (Vec<_>, Vec<_>) = waits.into_iter().partition(is_counted);
             assert_eq!(told.len(), entries as usize);
             assert_eq!(memory.host().told().count(), entries as usize);
+            // Each is counted once, however often it looks for an entry.
+            for _ in 0..3 {
+                assert!(counted.iter().all(|wait| is_counted(&begin(7, *wait))));
+            }
             assert_eq!(memory.host().untold(), 100 - u64::from(entries));
+            // One that has none gives none back.
+            counted.iter().for_each(|wait| memory.wave().end(LAUNCH, *wait));
+            counted.iter().for_each(|wait| memory.wave().end(LAUNCH, wait.of_another()));
+            assert!(!memory.wave().is_told(LAUNCH, ToldWait::COUNTED));
+            assert_eq!(memory.host().told().count(), entries as usize);
+            // It takes one once there is room.
+            memory.wave().end(LAUNCH, told[0]);
+            let late = (0..100).map(|hint| begin(hint, ToldWait::COUNTED)).find(|wait| !is_counted(wait));
+            memory.wave().end(LAUNCH, late.expect("there is room"));
             told.into_iter().for_each(|told| memory.wave().end(LAUNCH, told));
             assert_eq!(memory.host().told().count(), 0);
         }

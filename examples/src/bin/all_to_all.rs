@@ -157,9 +157,9 @@ impl Job {
         loop {
             let before = self.look();
             std::thread::sleep(BETWEEN_LOOKS);
-            let mut explained = watch::explain(&before, &self.look());
+            let mut explained = watch::explain(&before, &self.look(), 0);
             // Who runs and says nothing may be about to wait.
-            explained.culprits.retain(|culprit| culprit.why != Why::Runs);
+            explained.culprits.retain(|culprit| !matches!(culprit.why, Why::Runs | Why::Untold));
             if !explained.culprits.is_empty() {
                 return Ok((explained, begin.elapsed()));
             }

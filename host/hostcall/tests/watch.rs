@@ -129,9 +129,24 @@ fn bad_clients_hold_up_nobody() {
     wrong.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("{\"error\":\"hostcall "), "{answer}");
     let mut long = connected();
-    let _ = long.write_all(&[b'x'; 64 << 10]);
-    let _ = long.read(&mut [0; 16]);
+    long.write_all(&[b'x'; 5 << 10]).unwrap();
+    let mut answer = String::new();
+    long.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "{\"error\":\"a request has 4096 bytes at most, and this one has more\"}\n");
+    let mut longer = connected();
+    let _ = longer.write_all(&[b'x'; 640 << 10]);
+    let _ = longer.read(&mut [0; 16]);
     assert_eq!(own().who.pid, std::process::id());
+}
+
+/// What is too long is known before it is sent, and told with what to do.
+#[test]
+fn a_long_request_is_refused_in_a_sentence() {
+    let _device = Device::open("cpu").unwrap();
+    let asked = watch::TraceAsked { points: vec!["x".repeat(4200)], ..Default::default() };
+    let error = watch::ask::<watch::TraceBegun>(std::process::id(), &Request::TraceOn(asked)).unwrap_err();
+    assert!(matches!(error, WatchError::TooLong { bytes: 4200.., .. }), "{error}");
+    assert!(error.to_string().contains("a request of 4096 bytes at most"), "{error}");
 }
 
 #[test]
@@ -319,7 +334,7 @@ fn a_circle_through_handlers_is_named() {
     };
     let before = until(&|| waits("Pair::first"));
     let circles = |before: &Process, after: &Process| {
-        let explained = watch::explain(std::slice::from_ref(before), std::slice::from_ref(after));
+        let explained = watch::explain(std::slice::from_ref(before), std::slice::from_ref(after), 0);
         let own = explained
             .circles
             .into_iter()

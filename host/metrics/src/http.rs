@@ -108,6 +108,8 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     token: Option<String>,
+    /// A path that needs no token.
+    open: Option<&'static str>,
     hosts: Vec<String>,
     takes_posts: bool,
 }
@@ -120,13 +122,19 @@ impl Server {
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, token: None, hosts: Vec::new(), takes_posts: false })
+        Ok(Self { listener, address, token: None, open: None, hosts: Vec::new(), takes_posts: false })
     }
 
     /// Answers nobody who does not say this token, as `?token=` or in a header `Authorization: Bearer`.
     #[must_use]
     pub fn token(self, token: String) -> Self {
         Self { token: Some(token), ..self }
+    }
+
+    /// Answers requests to read this path without the token, too: what is there says nothing that others must not know.
+    #[must_use]
+    pub fn open(self, path: &'static str) -> Self {
+        Self { open: Some(path), ..self }
     }
 
     /// Answers requests to these names, beside `localhost` and addresses in numbers.
@@ -210,7 +218,9 @@ impl Server {
         let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let of_query = query.split('&').find_map(|pair| pair.strip_prefix("token=")).filter(|_| !is_post);
         let said = of_query.or(bearer);
-        if self.token.as_ref().is_some_and(|token| !said.is_some_and(|said| is_same(said, token))) {
+        let is_open = self.open == Some(path) && !is_post;
+        let token = self.token.as_ref().filter(|_| !is_open);
+        if token.is_some_and(|token| !said.is_some_and(|said| is_same(said, token))) {
             let sentence = "say the token: open the address that `hostcall serve` has printed, or send the header \
                             `Authorization: Bearer TOKEN`";
             return Reply::refused("401 Unauthorized", sentence).header("WWW-Authenticate", "Bearer");

@@ -27,7 +27,8 @@ impl Processes {
     /// have counted together. A process that does not answer counts what it had counted before.
     pub fn look(&mut self, named: &[u32]) -> Vec<Metrics> {
         let mut seen = HashMap::new();
-        for (pid, answer) in watch::ask_all(named, &Request::Metrics).unwrap_or_default() {
+        let answers = watch::ask_all(named, &Request::Metrics).map(|all| all.answers);
+        for (pid, answer) in answers.unwrap_or_default() {
             match answer {
                 Ok(metrics) => _ = seen.insert(pid, metrics),
                 Err(WatchError::NotThere(_) | WatchError::OtherUser(_)) => {}

@@ -118,7 +118,7 @@ fn families(processes: &[Metrics]) -> Vec<Family> {
             let (ends, counts) = buckets(latency);
             let mut sum = 0;
             for (end, count) in ends.iter().map(f64::to_string).chain(["+Inf".to_owned()]).zip(counts) {
-                sum += count;
+                sum = u64::saturating_add(sum, count);
                 family.add("_bucket", labels, Some(("le", end)), sum as f64);
             }
             family.add("_sum", labels, None, latency.sum_ns as f64 * 1e-9);

@@ -148,7 +148,7 @@ pub fn buckets(latency: &Latency) -> (Vec<f64>, Vec<u64>) {
     for (bucket, count) in latency.counts.iter().enumerate() {
         // Both ends are computed in the same way from the same whole number of nanoseconds.
         let at = ends.iter().position(|end| Latency::end_s(bucket) <= *end).unwrap_or(ends.len());
-        counts[at] += count;
+        counts[at] = u64::saturating_add(counts[at], *count);
     }
     (ends, counts)
 }

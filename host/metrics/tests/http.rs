@@ -39,11 +39,12 @@ fn started_with(token: Option<&str>, takes_posts: bool) -> SocketAddr {
     let mut server = Server::bind("127.0.0.1:0").unwrap().hosts(vec!["gpu-7.example".to_owned()]);
     server = server.takes_posts(takes_posts);
     if let Some(token) = token {
-        server = server.token(token.to_owned());
+        server = server.token(token.to_owned()).open("/open");
     }
     let address = server.address();
     let answer = |request: &hostcall_metrics::http::Request<'_>| match request.path {
         "/done" if request.is_post => Reply::new("text/plain", "it is done"),
+        "/open" => Reply::new("text/plain", "it is for all"),
         "/page" => Reply::new("text/plain", "it is here").header("X-Of-A-Test", "yes"),
         _ => Reply::not_found("/page"),
     };
@@ -86,6 +87,11 @@ fn who_does_not_know_the_token_is_told_nothing() {
     assert_eq!(of("?a=b&token=secret", ""), 200);
     assert_eq!(of("", "Authorization: Bearer secret\r\n"), 200);
     assert_eq!(of("", "Authorization: Bearer\r\n"), 401);
+    let open =
+        |path: &str, host: &str| status(address, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    assert_eq!(open("/open", "localhost"), 200);
+    assert_eq!(open("/open/", "localhost"), 401);
+    assert_eq!(open("/open", "attacker.example"), 421);
 }
 
 /// A page of the web can have a browser send a form, but no header.
@@ -99,6 +105,7 @@ fn what_is_to_be_done_is_asked_for_with_the_header() {
     assert_eq!(of("POST /done", header), 200);
     assert_eq!(of("GET /done", header), 404);
     assert_eq!(of("POST /done?token=secret", ""), 401);
+    assert_eq!(of("POST /open", ""), 401);
     assert_eq!(of("PUT /done", header), 405);
 }
 

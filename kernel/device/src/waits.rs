@@ -19,7 +19,7 @@
 //! A wait of less than 1024 polls counts them and does nothing else. A longer one takes an entry of the device's *wait table*, in
 //! memory of the host, which `Device::waiting`, the command's SIGQUIT and `hostcall waits` read without asking a driver, also
 //! while the device hangs. Lanes of a GPU's wave that wait for the same thing together take one entry; where none is free, the wait
-//! is counted. Waits for a free call slot and for a page of a raw channel are told so by themselves.
+//! is counted, and looks for one again. Waits for a free call slot and for a page of a raw channel are told so by themselves.
 //!
 //! A launch that is cancelled ends its lanes there, as [`Lane::pause`] does.
 
@@ -221,7 +221,8 @@ fn tell_of(
     let together = Group::converge(0);
     let key = address ^ sequence.rotate_left(24) ^ u64::from(peer).rotate_left(48) ^ name;
     let same = Group::of(here, here.matching(together.mask, key));
-    let mut told = ToldWait::NONE;
+    // One of another that waits no more is none; one that was counted stays so.
+    let mut told = if told == ToldWait::COUNTED { told } else { ToldWait::NONE };
     if same.is_leader() {
         told = tell(here, &what, same.count, now_ns, now_ns, told);
     }
@@ -235,7 +236,7 @@ fn tell_of(
 fn tell(here: Here, what: &WaitFor, lanes: u32, since_ns: u64, now_ns: u64, told: ToldWait) -> ToldWait {
     let Some(waits) = table(here) else { return told };
     let launch = here.params().launch;
-    if told != ToldWait::NONE {
+    if told != ToldWait::NONE && told != ToldWait::COUNTED {
         waits.still(launch, told, now_ns);
         return told;
     }
@@ -251,5 +252,5 @@ fn tell(here: Here, what: &WaitFor, lanes: u32, since_ns: u64, now_ns: u64, told
         name: what.name,
     };
     let hint = here.hardware_place().wrapping_mul(here.wave_size()).wrapping_add(here.lane_index());
-    waits.begin(launch, hint, head, &entry)
+    waits.begin(launch, hint, head, &entry, told)
 }

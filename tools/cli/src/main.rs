@@ -37,6 +37,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+/// Adds numbers that other processes have said, which may be any.
+fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
+}
+
 /// What a subcommand ends with: an exit code, or a sentence for standard error.
 type Outcome = Result<i32, Box<dyn Error>>;
 

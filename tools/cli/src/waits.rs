@@ -1,7 +1,7 @@
 //! `hostcall waits`: what the waves of running processes wait for, and because of whom.
 
-use crate::{Outcome, complain, print, visible};
-use hostcall::watch::{self, Process, Request, explain};
+use crate::{Outcome, complain, print, sum, visible};
+use hostcall::watch::{self, Process, Request, WatchError, explain};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,20 +15,20 @@ const MOST_TOLD: usize = 16;
 
 /// Looks at these processes and at all of their jobs, or at all processes, and says what they wait for.
 pub fn run(pids: &[u32], as_json: bool) -> Outcome {
-    let before = look(pids)?;
-    if before.is_empty() {
+    let before = told(look(pids)?, pids)?;
+    if before.said.is_empty() {
         return Err("no process with a device of hostcall's runs here that can be looked at".into());
     }
     std::thread::sleep(BETWEEN_LOOKS);
-    let processes = look(pids)?;
-    let explained = explain(&before, &processes);
+    let now = told(look(pids)?, pids)?;
+    let (processes, explained) = (&now.said, explain(&before.said, &now.said, now.left_out));
     if as_json {
         let object = json!({ "processes": processes, "explained": explained });
         return print(format_args!("{object}\n"));
     }
     let mut text = String::new();
     let mut jobs = BTreeMap::<(&str, &str), Vec<&Process>>::new();
-    for process in &processes {
+    for process in processes {
         jobs.entry((&process.who.host, &process.who.job)).or_default().push(process);
     }
     for ((_, job), mut processes) in jobs {
@@ -44,11 +44,16 @@ pub fn run(pids: &[u32], as_json: bool) -> Outcome {
         let _ = writeln!(text, "circle: {}", around.collect::<Vec<_>>().join(" waits for "));
     }
     if explained.untold > 0 {
-        let kinds = count(explained.untold, "kind of wait for a rank is", "kinds of waits for ranks are");
+        let waits = count(explained.untold, "wait, or kind of them, is", "waits, or kinds of them, are");
         let _ = writeln!(
             text,
-            "{kinds} not told, as there are more than there is room for: who else is a culprit is not known"
+            "{waits} not told, as there are more than there is room for: who else is a culprit is not known"
         );
+    }
+    if explained.left_out > 0 {
+        let processes =
+            count(explained.left_out, "more process runs here that was", "more processes run here that were");
+        let _ = writeln!(text, "{processes} not asked: who else is a culprit, or is not there, is not known");
     }
     if explained.held_up > 0 {
         let waits = count(explained.held_up, "other wait for a rank follows", "other waits for ranks follow");
@@ -57,27 +62,56 @@ pub fn run(pids: &[u32], as_json: bool) -> Outcome {
     print(format_args!("{}", visible(&text)))
 }
 
-/// Asks the processes, and those of their jobs. Others that do not answer are left out, and told where all are asked.
-fn look(pids: &[u32]) -> Result<Vec<Process>, Box<dyn std::error::Error>> {
-    let mut processes = Vec::<Process>::new();
-    for (_, answer) in watch::ask_all(&[], &Request::State)? {
-        match answer {
-            Ok(process) => processes.push(process),
-            Err(error) if pids.is_empty() => complain(error),
-            Err(_) => {}
-        }
+/// What processes say.
+pub struct Looked {
+    /// What each says: of the processes that were named, and of all of their jobs.
+    pub said: Vec<Process>,
+    /// Why others say nothing: those alone that were named, where some were.
+    pub failed: Vec<(u32, WatchError)>,
+    /// Processes that were not asked, since there are too many.
+    pub left_out: u64,
+}
+
+/// Asks the processes, and those of their jobs; or all, where none is named.
+///
+/// # Errors
+/// When the system does not say which there are.
+pub fn look(pids: &[u32]) -> std::io::Result<Looked> {
+    let watch::Answers { answers, left_out, .. } = watch::ask_all(&[], &Request::State)?;
+    let (mut said, mut failed) = (Vec::<Process>::new(), Vec::new());
+    let mut take = |pid, answer| match answer {
+        Ok(process) => said.push(process),
+        Err(error) => failed.push((pid, error)),
+    };
+    let mut asked = BTreeSet::new();
+    for (pid, answer) in answers {
+        asked.insert(pid);
+        take(pid, answer);
     }
-    for pid in pids {
-        if !processes.iter().any(|process| process.who.pid == *pid) {
-            processes.push(watch::state(*pid)?);
-        }
+    for pid in pids.iter().filter(|pid| !asked.contains(pid)) {
+        take(*pid, watch::state(*pid));
     }
     if !pids.is_empty() {
-        let asked = processes.iter().filter(|process| pids.contains(&process.who.pid));
-        let jobs: BTreeSet<String> = asked.map(|process| process.who.job.clone()).collect();
-        processes.retain(|process| jobs.contains(&process.who.job));
+        let named = said.iter().filter(|process| pids.contains(&process.who.pid));
+        let jobs: BTreeSet<String> = named.map(|process| process.who.job.clone()).collect();
+        said.retain(|process| jobs.contains(&process.who.job));
+        failed.retain(|(pid, _)| pids.contains(pid));
     }
-    Ok(processes)
+    Ok(Looked { said, failed, left_out })
+}
+
+/// Tells why processes say nothing.
+///
+/// # Errors
+/// The reason, of one that was named.
+fn told(mut looked: Looked, pids: &[u32]) -> Result<Looked, WatchError> {
+    for (_, error) in looked.failed.drain(..) {
+        if !pids.is_empty() {
+            return Err(error);
+        }
+        complain(error);
+    }
+    Ok(looked)
 }
 
 fn count(count: u64, one: &str, more: &str) -> String {
@@ -89,8 +123,8 @@ fn say(process: &Process, text: &mut String) {
     let who = &process.who;
     let rank = who.rank.map_or_else(String::new, |rank| format!("rank {rank}, "));
     let _ = write!(text, "  {rank}process {} ({}): ", who.pid, who.program);
-    let running: u64 = process.devices.iter().map(|device| device.metrics.launches_running).sum();
-    let waiting: u64 = process.devices.iter().map(|device| device.metrics.waiting_calls).sum();
+    let running = sum(process.devices.iter().map(|device| device.metrics.launches_running));
+    let waiting = sum(process.devices.iter().map(|device| device.metrics.waiting_calls));
     let _ = match (running, waiting) {
         (0, 0) => writeln!(text, "no launch runs"),
         (_, 0) => writeln!(text, "{}, and nothing waits", count(running, "launch runs", "launches run")),
@@ -109,9 +143,28 @@ fn say(process: &Process, text: &mut String) {
         let _ =
             writeln!(text, "    a thread that runs {does}: has waited in {operation} for {waited_s:.1} s");
     }
-    let untold: u64 = process.devices.iter().map(|device| device.waits_untold).sum();
+    let untold = sum(process.devices.iter().map(|device| device.waits_untold));
     if untold > 0 {
         let waits = count(untold, "wait has found", "waits have found");
         let _ = writeln!(text, "    {waits} no room to be told, ever");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hostcall::watch::DeviceState;
+
+    /// Numbers of other processes may be any.
+    #[test]
+    fn numbers_of_others_do_not_overflow() {
+        let mut device = DeviceState::default();
+        device.waits_untold = u64::MAX;
+        (device.metrics.launches_running, device.metrics.waiting_calls) = (u64::MAX, u64::MAX);
+        let mut process = Process::default();
+        process.devices = vec![device.clone(), device];
+        let mut text = String::new();
+        say(&process, &mut text);
+        assert!(text.contains(&format!("{} waits have found no room to be told, ever", u64::MAX)), "{text}");
     }
 }

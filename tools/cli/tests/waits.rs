@@ -3,7 +3,8 @@
 mod common;
 
 use common::{acting, hostcall, stderr, stdout};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,49 @@ fn ranks_that_hold_each_other_up_are_a_circle() {
         "circle: rank 0 (process {first}) waits for rank 1 (process {second}) waits for rank 0 (process {first})\n"
     );
     assert!(text.contains(&circle) && !text.contains("culprit"), "{text}");
+}
+
+/// `hostcall serve`, until this is dropped.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The page shows the processes that are named, and asks their whole jobs who waits for whom.
+#[test]
+fn a_page_of_one_rank_blames_nobody_of_its_job() {
+    let job = Job::start("page", &[(1, 5), (0, 5)]);
+    let [first, second] = [job.pid(0), job.pid(1)];
+    job.look_for(&[], "circle: ");
+    let mut serve = hostcall(["serve", &first, "--port", "0"]);
+    let mut serving = Serving(serve.stdout(Stdio::piped()).env_remove("HOSTCALL_TOKEN").spawn().unwrap());
+    let mut address = String::new();
+    BufReader::new(serving.0.stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
+    let (host, token) = address.trim().strip_prefix("http://").unwrap().split_once("/?token=").unwrap();
+    let begin = Instant::now();
+    let state = loop {
+        let mut connection = TcpStream::connect(host).unwrap();
+        let asks = format!("GET /api/state?token={token} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        connection.write_all(asks.as_bytes()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        let state: serde_json::Value =
+            serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(state["culprits"], serde_json::json!([]), "{state}");
+        if state["circles"] != serde_json::json!([]) {
+            break state;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(120), "no circle: {state}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let circle = state["circles"][0].as_str().unwrap();
+    assert!(circle.contains(&first) && circle.contains(&second), "{circle}");
+    let shown = state["processes"].as_array().unwrap();
+    assert_eq!((shown.len(), shown[0]["pid"].to_string()), (1, first), "{state}");
 }
 
 #[test]

@@ -42,10 +42,13 @@ fn what_cannot_be_served_is_told_in_one_sentence() {
         assert_eq!(code, Some(1), "{error}");
         assert!(error.contains(sentence) && error.lines().count() == 1, "{error}");
     }
+    let (code, error) = said(hostcall().args(["serve", "--allow-traces", "--perfetto", "https://a b:x["]));
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("it has to be https:// or http://, a host,"), "{error}");
 }
 
 #[test]
-fn the_page_is_whole_and_comes_with_the_token_alone() {
+fn the_page_is_whole_and_what_it_shows_comes_with_the_token_alone() {
     let mut serving =
         hostcall().args(["serve", "--port", "0"]).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut address = String::new();
@@ -60,8 +63,12 @@ fn the_page_is_whole_and_comes_with_the_token_alone() {
         connection.read_to_string(&mut answer).unwrap();
         answer
     };
-    assert!(fetched("/").starts_with("HTTP/1.1 401 "));
-    let page = fetched(&format!("/?token={token}"));
+    // It tells nothing by itself, and is there without the token, which it takes out of the address.
+    let page = fetched("/");
+    assert!(!page.contains(token));
+    for path in ["/metrics", "/api/state", "/other"] {
+        assert!(fetched(path).starts_with("HTTP/1.1 401 "), "{path}");
+    }
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
     assert!(page.contains("Content-Security-Policy: default-src 'none'; script-src 'nonce-"), "{page}");
     let body = page.split_once("\r\n\r\n").unwrap().1;

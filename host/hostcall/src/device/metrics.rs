@@ -2,6 +2,7 @@
 //!
 //! Devices with one name are counted as one, and those that have ended go on counting: so numbers that only grow never fall.
 
+use super::watch::sum;
 use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_server::{Durations, MethodStatistics, Waiting, bucket_end_ns};
 use serde::{Deserialize, Serialize};
@@ -30,16 +31,16 @@ impl Latency {
 
     /// Returns how many times there are.
     pub fn total(&self) -> u64 {
-        self.counts.iter().sum()
+        sum(self.counts.iter().copied())
     }
 
     /// Returns a time in seconds that this part of them, 0 to 1, did not exceed, to a quarter of it; none where there are none.
     pub fn quantile_s(&self, part: f64) -> Option<f64> {
         let total = self.total();
         let wanted = (total as f64 * part).ceil().max(1.0) as u64;
-        let mut sum = 0;
+        let mut sum = 0u64;
         let bucket = self.counts.iter().position(|count| {
-            sum += count;
+            sum = sum.saturating_add(*count);
             sum >= wanted
         });
         (total > 0).then(|| Self::end_s(bucket.unwrap_or(self.counts.len() - 1)))
@@ -96,12 +97,12 @@ pub struct MethodMetrics {
 impl MethodMetrics {
     /// Returns how many calls have ended.
     pub fn total(&self) -> u64 {
-        self.calls.values().sum()
+        sum(self.calls.values().copied())
     }
 
     /// Returns how many of them have ended with errors.
     pub fn errors(&self) -> u64 {
-        self.calls.iter().filter(|(status, _)| *status != "ok").map(|(_, count)| count).sum()
+        sum(self.calls.iter().filter(|(status, _)| *status != "ok").map(|(_, count)| *count))
     }
 
     /// Returns how long handlers take, measured where most of it was.

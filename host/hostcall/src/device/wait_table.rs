@@ -13,7 +13,7 @@ use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::Layout;
 use hostcall_abi::waits::{
-    Entry, Head, Holder, Kind, MOST_ENTRIES, NO_PEER, WAIT_PARAMS_BYTES, WaitParams, table_words,
+    Entry, Head, Holder, Kind, MOST_ENTRIES, NO_PEER, TRIES, WAIT_PARAMS_BYTES, WaitParams, table_words,
 };
 use hostcall_abi::word::Owner;
 use hostcall_channel::waits::WaitTable as Told;
@@ -95,6 +95,12 @@ impl WaitTable {
         self.told().untold()
     }
 
+    /// Returns whether waits may go on that are told nowhere. A wave without an entry looks for one again and again, so that there is
+    /// none unless as many entries are taken as it looks at.
+    pub fn may_wait_untold(&self) -> bool {
+        self.untold() > 0 && self.told().told().nth(TRIES as usize - 1).is_some()
+    }
+
     /// Returns what waves wait for of launches that `server` knows, the longest waits first.
     pub fn waiting(&self, server: &Server, holders: &Holders) -> Vec<Waiting> {
         let now_ns = self.has_hosts_clock.then(hostcall_softdev::now_ns);
@@ -151,17 +157,32 @@ impl WaitTable {
             return;
         }
         let holders = self.address().offset(WAIT_PARAMS_BYTES as u64);
-        let mut bytes = vec![0; self.entries as usize * 8];
-        // SAFETY: so many words lie there, which waves access atomically. Of a device that fails none is needed any more.
-        if unsafe { backend.load_words(holders, &mut bytes, 8) }.is_err() {
+        let load = || {
+            let mut bytes = vec![0; self.entries as usize * 8];
+            // SAFETY: so many words lie there, which waves access atomically. Of a device that fails none is needed any more.
+            unsafe { backend.load_words(holders, &mut bytes, 8) }.ok()?;
+            Some(bytes)
+        };
+        let Some(before) = load() else { return };
+        let holder = |word: &[u8; 8]| Holder::of_word(u64::from_le_bytes(*word));
+        let is_left = |word: &[u8; 8]| {
+            let launch = holder(word).launch;
+            launch != LaunchId::NONE && is_over(launch)
+        };
+        let words = before.as_chunks().0.iter().enumerate();
+        let left: Vec<_> = words.filter(|(_, word)| is_left(word)).collect();
+        if left.is_empty() {
             return;
         }
-        for (index, word) in bytes.as_chunks().0.iter().enumerate() {
-            let holder = Holder::of_word(u64::from_le_bytes(*word));
-            if holder.launch != LaunchId::NONE && is_over(holder.launch) {
+        // A launch may have ended in between, so that its waves gave entries back, which others have taken since. What is a launch's
+        // after it was over stays so: none of its waves is left, and others take what nobody has.
+        let Some(now) = load() else { return };
+        for (index, word) in left {
+            if now.as_chunks().0.get(index) == Some(word) {
                 let at = holders.offset(8 * index as u64);
+                let freed = holder(word).freed().to_word().to_le_bytes();
                 // SAFETY: as above. WAIT-ENTRY: a wave of the launch that is left, such as a context's, finds the entry another's.
-                let _ = unsafe { backend.store_words(at, &holder.freed().to_word().to_le_bytes(), 8) };
+                let _ = unsafe { backend.store_words(at, &freed, 8) };
             }
         }
     }

@@ -2,16 +2,17 @@
 
 mod traces;
 
+use crate::waits::{Looked, look};
 use crate::{Outcome, complain, print, spawn};
-use hostcall::watch::{Member, Process, Request as Ask, ask_all, explain, graph};
+use hostcall::watch::{Member, explain, graph};
+use hostcall_locks::Mutex;
 use hostcall_metrics::http::{Reply, Request, Server};
 use hostcall_metrics::processes::Processes;
 use hostcall_metrics::{otlp, prometheus};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs::File;
 use std::io::Read;
-use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 use traces::Traces;
 
@@ -54,13 +55,37 @@ pub struct Options {
     perfetto: String,
 }
 
-/// Reads the address of a page.
+/// Reads the address of a page: letters, digits and what else of ASCII stands in addresses, with a host and at most one port, so that
+/// browsers read it, too.
 fn page_url(text: &str) -> Result<String, String> {
-    let has_host = |rest: &str| rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '[');
-    match ["https://", "http://"].iter().find_map(|begin| text.strip_prefix(begin)).is_some_and(has_host) {
-        true => Ok(text.to_owned()),
-        false => Err("it has to begin with https:// or http:// and a host".to_owned()),
+    let rest = ["https://", "http://"].iter().find_map(|begin| text.strip_prefix(begin));
+    let authority = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !br#""<>\^`{|}"#.contains(&byte));
+    match authority.filter(|authority| is_plain && is_host(authority)) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("it has to be https:// or http://, a host, and after a colon a port, as in https://ui.perfetto.dev".into()),
     }
+}
+
+/// Says whether this is a name or an address, with a port behind it or without.
+fn is_host(authority: &str) -> bool {
+    let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) => (address.parse::<Ipv6Addr>().is_ok(), port),
+        None => {
+            let end = authority.find(':').unwrap_or(authority.len());
+            let (name, port) = authority.split_at(end);
+            let is_label = |label: &str| {
+                !label.is_empty()
+                    && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+            };
+            // Browsers take a last label of digits for an address in numbers.
+            let last = name.rsplit('.').next().unwrap_or_default();
+            let is_number = last.starts_with(|first: char| first.is_ascii_digit());
+            let is_name = name.split('.').all(is_label);
+            (if is_number { name.parse::<Ipv4Addr>().is_ok() } else { is_name }, port)
+        }
+    };
+    host && (port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok()))
 }
 
 /// Returns 128 bits of the system's as text.
@@ -70,44 +95,44 @@ fn random() -> std::io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What processes said at a time.
-type Looked = (Instant, Vec<Process>);
+/// A look at processes, and when it was.
+type Look = (Instant, Looked);
 
-/// Looks at the processes. Returns what they say, and why others do not.
-fn look(pids: &[u32]) -> (Looked, Vec<Value>) {
-    let (at, mut said, mut failed) = (Instant::now(), Vec::new(), Vec::new());
-    for (pid, answer) in ask_all(pids, &Ask::State).unwrap_or_default() {
-        match answer {
-            Ok(process) => said.push(process),
-            Err(error) => failed.push(json!({ "pid": pid, "error": error.to_string() })),
-        }
-    }
-    ((at, said), failed)
+fn look_now(pids: &[u32]) -> Look {
+    let at = Instant::now();
+    let nothing = || Looked { said: Vec::new(), failed: Vec::new(), left_out: 0 };
+    (at, look(pids).unwrap_or_else(|_| nothing()))
 }
 
-/// Returns all that the page shows, of two looks: `before` is the one before this, which is replaced.
-fn state(pids: &[u32], before: &mut Option<Looked>, perfetto: Option<&str>) -> String {
-    let fits = |(at, _): &Looked| BETWEEN_LOOKS.contains(&at.elapsed());
+/// Returns all that the page shows, of two looks: `before` is the one before this, which is replaced. Of processes that are named
+/// the whole jobs are asked, so that who waits for whom is known, and they alone are shown one by one.
+fn state(pids: &[u32], before: &mut Option<Look>, perfetto: Option<&str>) -> String {
+    let fits = |(at, _): &Look| BETWEEN_LOOKS.contains(&at.elapsed());
     let (_, earlier) = before.take().filter(fits).unwrap_or_else(|| {
-        let (looked, _) = look(pids);
+        let looked = look_now(pids);
         std::thread::sleep(*BETWEEN_LOOKS.start());
         looked
     });
-    let ((at, said), failed) = look(pids);
-    let explained = explain(&earlier, &said);
+    let (at, now) = look_now(pids);
+    let Looked { said, failed, left_out } = &now;
+    let explained = explain(&earlier.said, said, *left_out);
     let around = |circle: &Vec<Member>| {
         circle.iter().chain(circle.first()).map(ToString::to_string).collect::<Vec<_>>().join(" waits for ")
     };
-    let all = said.iter().map(|process| json!({ "pid": process.who.pid, "process": process })).chain(failed);
+    let shown = said.iter().filter(|process| pids.is_empty() || pids.contains(&process.who.pid));
+    let shown = shown.map(|process| json!({ "pid": process.who.pid, "process": process }));
+    let failed = failed.iter().map(|(pid, error)| json!({ "pid": pid, "error": error.to_string() }));
+    let all = shown.chain(failed);
     let state = json!({
         "processes": all.collect::<Vec<_>>(),
-        "graph": graph(&said, &explained),
+        "graph": graph(said, &explained),
         "culprits": explained.culprits.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "circles": explained.circles.iter().map(around).collect::<Vec<_>>(),
         "untold": explained.untold,
+        "left_out": explained.left_out,
         "perfetto": perfetto,
     });
-    *before = Some((at, said));
+    *before = Some((at, now));
     state.to_string()
 }
 
@@ -123,7 +148,7 @@ impl<T: Clone> Told<T> {
 
     /// Returns what was told a moment ago, or what `look` finds. Whoever asks meanwhile waits for that.
     fn fresh(&self, look: impl FnOnce() -> T) -> T {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         match &*told {
             Some((at, value)) if at.elapsed() < FRESH_FOR => value.clone(),
             _ => {
@@ -164,7 +189,7 @@ pub fn run(options: Options) -> Outcome {
         format!("cannot listen at {address} port {port}: {error}; name another with --port, or 0 for any")
     })?;
     let address = server.address();
-    let server = server.token(token.clone()).hosts(host_name).takes_posts(allow_traces);
+    let server = server.token(token.clone()).open("/").hosts(host_name).takes_posts(allow_traces);
     print(format_args!("http://{address}/?token={token}\n"))?;
     if let Some(url) = collector {
         let pids = pids.clone();
@@ -178,13 +203,13 @@ pub fn run(options: Options) -> Outcome {
         "/" => page(),
         "/api/state" => {
             let look = || {
-                let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut before = before.lock();
                 state(&pids, &mut before, perfetto.as_deref())
             };
             Reply::new("application/json", told.fresh(look))
         }
         "/metrics" => {
-            let all = processes.lock().unwrap_or_else(PoisonError::into_inner).look(&pids);
+            let all = processes.lock().look(&pids);
             Reply::new(prometheus::CONTENT_TYPE, prometheus::text(&all))
         }
         _ => Reply::not_found("/, /api/state and /metrics"),
@@ -204,5 +229,41 @@ fn push(url: &str, pids: &[u32], every: Duration) {
         }
         has_failed = pushed.is_err();
         std::thread::sleep(every);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_pages_are_such_as_browsers_read() {
+        for good in [
+            "https://ui.perfetto.dev",
+            "http://localhost:10000/",
+            "http://127.0.0.1:8080/ui/?a=b#!/",
+            "https://[::1]:9/x",
+            "http://a_b.example",
+        ] {
+            assert_eq!(page_url(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "",
+            "ui.perfetto.dev",
+            "ftp://a",
+            "https://",
+            "https:///x",
+            "https://a b:x[",
+            "https://a:x",
+            "https://a:70000",
+            "https://[::1",
+            "https://[::g]",
+            "https://a..b",
+            "https://user@a",
+            "https://1.2.3.400",
+            "https://a/\u{e9} b",
+        ] {
+            assert!(page_url(bad).is_err(), "{bad}");
+        }
     }
 }

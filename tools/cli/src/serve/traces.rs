@@ -1,14 +1,12 @@
 //! Traces of processes that the page asks for, where `--allow-traces` lets it: recorded for a while, in Perfetto's format.
 
-use super::random;
 use hostcall::watch::{Request as Ask, TraceAsked, TraceBegun, TraceEnded, ask};
+use hostcall_locks::Mutex;
 use hostcall_metrics::http::Reply;
 use hostcall_trace::Reader;
 use hostcall_trace::export::{ExportError, Format, Table, export};
-use std::fs::{DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::io::Seek;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// Seconds that a trace may be asked for.
@@ -27,23 +25,6 @@ pub struct Traces {
     busy: Mutex<()>,
 }
 
-/// A folder of this user's alone, which is removed with what is in it.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-impl Folder {
-    fn new() -> std::io::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("hostcall-serve-{}", random()?));
-        DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Self(folder))
-    }
-}
-
 impl Traces {
     pub fn new(pids: Vec<u32>) -> Self {
         Self { pids, busy: Mutex::default() }
@@ -59,7 +40,7 @@ impl Traces {
             let sentence = "say which of the processes to trace and for how long: /api/trace?pid=PID&seconds=N, of up to 60";
             return Reply::refused("400 Bad Request", sentence);
         };
-        let Ok(_busy) = self.busy.try_lock() else {
+        let Some(_busy) = self.busy.try_lock() else {
             return Reply::refused(
                 "409 Conflict",
                 "another trace is being recorded: ask again once it has ended",
@@ -82,16 +63,18 @@ impl Traces {
 
 /// Records trace points of a process. Returns them in Perfetto's format, and what is not there, in a sentence.
 fn record(pid: u32, time: Duration) -> Result<(Vec<u8>, String), String> {
-    let folder = Folder::new().map_err(|error| format!("cannot make a folder for the trace: {error}"))?;
-    let file = folder.0.join("points.trace");
+    // It has no name, so that nothing is left of it however this process ends. The other process opens it as a file of this one.
+    let mut file =
+        tempfile::tempfile().map_err(|error| format!("cannot make a file for the trace: {error}"))?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let for_s = Some((time + LATER).as_secs_f64());
-    let asked = TraceAsked { file: file.clone(), for_s, ..TraceAsked::default() };
+    let asked = TraceAsked { file: path.into(), for_s, ..TraceAsked::default() };
     let begun: TraceBegun = ask(pid, &Ask::TraceOn(asked)).map_err(|error| error.to_string())?;
     std::thread::sleep(time);
-    let ended: TraceEnded = ask(pid, &Ask::TraceOff).map_err(|error| error.to_string())?;
+    let off = Ask::TraceOff { number: Some(begun.number) };
+    let ended: TraceEnded = ask(pid, &off).map_err(|error| error.to_string())?;
     let cannot = |error: std::io::Error| format!("cannot read the trace of process {pid}: {error}");
-    let read = File::open(&file).map_err(cannot)?;
-    let bytes = read.metadata().map_err(cannot)?.len();
+    let bytes = file.metadata().map_err(cannot)?.len();
     if bytes > MOST_BYTES {
         let megabytes = bytes >> 20;
         return Err(format!(
@@ -100,8 +83,9 @@ fn record(pid: u32, time: Duration) -> Result<(Vec<u8>, String), String> {
             time.as_secs_f64()
         ));
     }
+    file.rewind().map_err(cannot)?;
     let mut trace = Vec::new();
-    let mut reader = Reader::new(read).map_err(|error| error.to_string())?;
+    let mut reader = Reader::new(file).map_err(|error| error.to_string())?;
     match export(&mut reader, Table::First, Format::Perfetto, &mut trace, |_| ()) {
         Ok(_) => {}
         Err(ExportError::OnlyStreams) => {
@@ -111,4 +95,23 @@ fn record(pid: u32, time: Duration) -> Result<(Vec<u8>, String), String> {
     }
     let lost: Vec<String> = begun.refused.into_iter().chain(ended.lost).collect();
     Ok((trace, lost.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that records panics: the next trace is recorded all the same.
+    #[test]
+    fn a_panic_keeps_nobody_out() {
+        let traces = Traces::new(Vec::new());
+        std::thread::scope(|scope| {
+            let records = scope.spawn(|| {
+                let _busy = traces.busy.try_lock().expect("nobody records");
+                panic!("a test's");
+            });
+            assert!(records.join().is_err());
+        });
+        assert!(traces.busy.try_lock().is_some());
+    }
 }

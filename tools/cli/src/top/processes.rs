@@ -2,9 +2,11 @@
 
 use super::counts::{MethodShown, Shown};
 use super::{Source, time};
+use crate::sum;
 use hostcall::watch::{self, DeviceMetrics, Latency, MethodMetrics, Process, Request, WatchError};
 use hostcall_trace::escaped;
 use std::collections::HashMap;
+use std::ops::Add;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Waiting calls that are shown one by one.
@@ -42,7 +44,7 @@ impl Processes {
         let answers = watch::ask_all(&self.pids, &Request::State)
             .map_err(|error| format!("the system does not say which processes there are: {error}"))?;
         let mut now = Vec::new();
-        for (pid, answer) in answers {
+        for (pid, answer) in answers.answers {
             match answer {
                 Ok(process) => now.push(process),
                 // Those that were seen have ended.
@@ -88,8 +90,7 @@ const OTHERS: [Counter; 2] =
 
 /// Says how many that are of devices together, of those that are any.
 fn in_words(counters: &[Counter], devices: &[&DeviceMetrics]) -> Vec<String> {
-    let sum = |of: fn(&DeviceMetrics) -> u64| devices.iter().map(|device| of(device)).sum::<u64>();
-    let counted = counters.iter().map(|(of, what)| (sum(*of), what));
+    let counted = counters.iter().map(|(of, what)| (sum(devices.iter().map(|device| of(device))), what));
     counted.filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
 }
 
@@ -165,16 +166,15 @@ impl Source for Processes {
             over_s,
             has_ended: self.now.is_empty(),
             devices: self.now.iter().map(name).collect(),
-            calls: of_methods().map(MethodMetrics::total).sum(),
-            calls_a_second: methods.iter().map(|method| method.calls_a_second).sum(),
-            failed_calls: of_methods().map(MethodMetrics::errors).sum(),
-            posts: devices.iter().map(|device| device.posts).sum(),
-            posts_a_second: methods.iter().map(|method| method.posts_a_second).sum(),
-            launches_begun: devices
+            calls: sum(of_methods().map(MethodMetrics::total)),
+            calls_a_second: methods.iter().map(|method| method.calls_a_second).fold(0.0, f64::add),
+            failed_calls: sum(of_methods().map(MethodMetrics::errors)),
+            posts: sum(devices.iter().map(|device| device.posts)),
+            posts_a_second: methods.iter().map(|method| method.posts_a_second).fold(0.0, f64::add),
+            launches_begun: sum(devices
                 .iter()
-                .map(|of| of.launches_running + of.launches_ended.values().sum::<u64>())
-                .sum(),
-            launches_open: devices.iter().map(|device| device.launches_running as usize).sum(),
+                .flat_map(|of| of.launches_ended.values().copied().chain([of.launches_running]))),
+            launches_open: sum(devices.iter().map(|device| device.launches_running)) as usize,
             others: in_words(&OTHERS, &devices),
             lost: in_words(&LOSSES, &devices),
             methods,
@@ -185,5 +185,31 @@ impl Source for Processes {
                 .collect(),
             ..Shown::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hostcall::watch::DeviceState;
+
+    /// Numbers of other processes may be any.
+    #[test]
+    fn numbers_of_others_do_not_overflow() {
+        let mut method = MethodMetrics::default();
+        method.calls = [("ok".into(), u64::MAX), ("cancelled".into(), 1), ("closed".into(), u64::MAX)].into();
+        method.at_once.counts = vec![u64::MAX; 2];
+        method.later.counts = vec![u64::MAX; 2];
+        let mut device = DeviceState::default();
+        device.metrics.methods = vec![method];
+        device.metrics.launches_running = u64::MAX;
+        device.metrics.launches_ended = [("ok".into(), 1)].into();
+        (device.metrics.posts, device.metrics.lost_reports) = (u64::MAX, u64::MAX);
+        let mut process = Process::default();
+        process.devices = vec![device.clone(), device];
+        let mut processes = Processes { pids: vec![1], before: HashMap::new(), now: vec![process] };
+        let shown = processes.take(Duration::from_secs(1));
+        assert_eq!((shown.calls, shown.failed_calls, shown.posts), (u64::MAX, u64::MAX, u64::MAX));
+        assert_eq!((shown.launches_begun, shown.launches_open), (u64::MAX, usize::MAX));
     }
 }

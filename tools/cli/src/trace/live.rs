@@ -28,10 +28,10 @@ pub fn on(
         let (points, kernels, launch) = (points.clone(), kernels.clone(), launch.clone());
         let asked = TraceAsked { file: file.clone(), points, kernels, launch, for_s };
         match ask::<TraceBegun>(*pid, &Request::TraceOn(asked)) {
-            Ok(TraceBegun { devices, refused }) => {
+            Ok(TraceBegun { number, devices, refused }) => {
                 eprintln!("process {pid}: {} to {}", devices.join(", "), file.display());
                 refused.into_iter().for_each(complain);
-                begun.push(*pid);
+                begun.push((*pid, Some(number)));
             }
             Err(error) => complain(error),
         }
@@ -40,20 +40,25 @@ pub fn on(
     match time {
         Some(time) if !begun.is_empty() => {
             std::thread::sleep(time);
-            Ok(code.max(off(&begun)?))
+            Ok(code.max(end(&begun)))
         }
         _ => Ok(code),
     }
 }
 
-/// Ends traces.
+/// Ends whichever traces there are.
 ///
 /// # Errors
 /// None but those that are to be told as a sentence.
 pub fn off(pids: &[u32]) -> Outcome {
+    Ok(end(&pids.iter().map(|pid| (*pid, None)).collect::<Vec<_>>()))
+}
+
+/// Ends traces of processes: those alone that have a number. Returns the exit code.
+fn end(traces: &[(u32, Option<u64>)]) -> i32 {
     let mut code = 0;
-    for pid in pids {
-        match ask(*pid, &Request::TraceOff) {
+    for (pid, number) in traces {
+        match ask(*pid, &Request::TraceOff { number: *number }) {
             Ok(TraceEnded { file, lost: None }) => eprintln!("process {pid}: {} is whole", file.display()),
             Ok(TraceEnded { file, lost: Some(lost) }) => {
                 complain(format!("process {pid}: {}: {lost}", file.display()));
@@ -71,7 +76,7 @@ pub fn off(pids: &[u32]) -> Outcome {
             }
         }
     }
-    Ok(code)
+    code
 }
 
 /// The file of one of several processes.

@@ -2,8 +2,11 @@
 
 use super::{lines, stderr, stdout, trace};
 use hostcall::device::PinnedBuffer;
+use hostcall::watch::{Request, TraceAsked, TraceBegun, TraceEnded, WatchError, ask};
 use hostcall::{Device, Global, Grid, Lane, LaunchKernel, PointFilter, Stream, counter, kernel, span};
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -119,6 +122,65 @@ fn a_trace_ends_by_itself() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let ended: hostcall::watch::TraceEnded =
-        hostcall::watch::ask(pid, &hostcall::watch::Request::TraceOff).unwrap();
+        hostcall::watch::ask(pid, &hostcall::watch::Request::TraceOff { number: None }).unwrap();
     assert_eq!(ended.lost, None);
+}
+
+/// Who began a trace ends that one alone, not another's that was begun since.
+#[test]
+fn who_began_a_trace_ends_no_other() {
+    let _spinning = spinning();
+    let folder = tempfile::tempdir().unwrap();
+    let pid = std::process::id();
+    let begin = |name: &str| {
+        let asked = TraceAsked { file: folder.path().join(name), ..TraceAsked::default() };
+        ask::<TraceBegun>(pid, &Request::TraceOn(asked)).unwrap().number
+    };
+    let end = |number| ask::<TraceEnded>(pid, &Request::TraceOff { number });
+    let refused = |number, sentence: &str| match end(Some(number)) {
+        Err(WatchError::Refused { why, .. }) => assert!(why.contains(sentence), "{why}"),
+        ended => panic!("{ended:?}"),
+    };
+    let first = begin("a.trace");
+    assert!(end(None).unwrap().file.ends_with("a.trace"));
+    refused(first, "has been ended before, by somebody else");
+    let second = begin("b.trace");
+    refused(first, "has ended before, and another one has begun since");
+    assert!(end(Some(second)).unwrap().file.ends_with("b.trace"));
+}
+
+/// What is recorded for the page has no name on disk: nothing is left of it, however the command ends.
+#[test]
+fn an_interrupted_page_leaves_nothing() {
+    let _spinning = spinning();
+    let folder = tempfile::tempdir().unwrap();
+    let pid = std::process::id();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hostcall"));
+    command.args(["serve", "--port", "0", "--allow-traces", &pid.to_string()]);
+    command.env("TMPDIR", folder.path()).env("HOSTCALL_TOKEN", "token").stdout(Stdio::piped());
+    let mut serving = command.spawn().unwrap();
+    let mut address = String::new();
+    BufReader::new(serving.stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
+    let host = address.trim().strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let mut connection = TcpStream::connect(host).unwrap();
+    let head = format!("Host: {host}\r\nAuthorization: Bearer token\r\n\r\n");
+    let asks = format!("POST /api/trace?pid={pid}&seconds=60 HTTP/1.1\r\n{head}");
+    connection.write_all(asks.as_bytes()).unwrap();
+    let begin = std::time::Instant::now();
+    // The process opens a file there, whatever its name is.
+    let is_there = |file: std::path::PathBuf| file.starts_with(folder.path());
+    let is_traced = || {
+        let files = std::path::Path::new("/proc/self/fd").read_dir().unwrap().flatten();
+        files.filter_map(|file| file.path().read_link().ok()).any(is_there)
+    };
+    while !is_traced() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no trace begins");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-INT", &serving.id().to_string()]).status().unwrap().success());
+    serving.wait().unwrap();
+    let left: Vec<_> = folder.path().read_dir().unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    // The process goes on until the trace's time is over, into a file that nobody sees.
+    ask::<TraceEnded>(pid, &Request::TraceOff { number: None }).unwrap();
 }

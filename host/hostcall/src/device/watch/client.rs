@@ -1,14 +1,14 @@
 //! The side that looks: which processes there are, and what one of them says.
 
-use super::socket::{PREFIX, peer, read_line, write_line};
+use super::socket::{MOST_REQUEST_BYTES, PREFIX, peer, read_line, write_line};
 use super::state::{Metrics, Process};
 use super::{Answer, Request};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::de::DeserializeOwned;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a process may take for its answer, and how long where it begins or ends a trace.
@@ -18,14 +18,14 @@ const LONGEST_TRACE_ANSWER: Duration = Duration::from_secs(30);
 impl Request {
     fn longest(&self) -> Duration {
         match self {
-            Self::TraceOn(_) | Self::TraceOff => LONGEST_TRACE_ANSWER,
+            Self::TraceOn(_) | Self::TraceOff { .. } => LONGEST_TRACE_ANSWER,
             Self::State | Self::Metrics => LONGEST_ANSWER,
         }
     }
 }
 
-/// Processes that [`ask_all`] asks.
-const MOST_ASKED: usize = 64;
+/// Processes that [`ask_all`] asks: each has a thread and an answer at the same time.
+const MOST_ASKED: usize = 256;
 
 /// Longest answer.
 const MOST_ANSWER_BYTES: usize = 16 << 20;
@@ -49,6 +49,18 @@ pub enum WatchError {
     /// It has taken the question and given no answer.
     #[error("process {0} has given no answer: it ends, or has too much to do; ask again")]
     Cut(u32),
+    /// The request is longer than a process takes.
+    #[error(
+        "process {pid} takes a request of {most} bytes at most, and this one has {bytes}: name fewer points or kernels, or use \
+         patterns",
+        most = MOST_REQUEST_BYTES
+    )]
+    TooLong {
+        /// The process.
+        pid: u32,
+        /// The request's bytes.
+        bytes: usize,
+    },
     /// It has refused.
     #[error("process {pid} says: {why}")]
     Refused {
@@ -102,8 +114,15 @@ fn listener(line: &str) -> Option<u32> {
 /// # Errors
 /// When it cannot be asked, or does not answer.
 pub fn ask<T: DeserializeOwned>(pid: u32, request: &Request) -> Result<T, WatchError> {
+    exchange(pid, &connected(pid)?, request)
+}
+
+fn exchange<T: DeserializeOwned>(
+    pid: u32,
+    connection: &UnixStream,
+    request: &Request,
+) -> Result<T, WatchError> {
     let until = Instant::now() + request.longest();
-    let connection = connected(pid)?;
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::TimedOut => WatchError::Silent(pid),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
@@ -112,34 +131,82 @@ pub fn ask<T: DeserializeOwned>(pid: u32, request: &Request) -> Result<T, WatchE
         _ => WatchError::System { pid, error },
     };
     let unknown = |error: serde_json::Error| WatchError::Unknown { pid, error: error.to_string() };
-    write_line(&connection, serde_json::to_string(request).map_err(unknown)?, until).map_err(failed)?;
-    let line = read_line(&connection, MOST_ANSWER_BYTES, until).map_err(failed)?;
+    let asked = serde_json::to_string(request).map_err(unknown)?;
+    if asked.len() > MOST_REQUEST_BYTES {
+        return Err(WatchError::TooLong { pid, bytes: asked.len() });
+    }
+    write_line(connection, asked, until).map_err(failed)?;
+    let line = read_line(connection, MOST_ANSWER_BYTES, until).map_err(failed)?;
     match serde_json::from_slice(&line).map_err(unknown)? {
         Answer::Ok(answer) => Ok(answer),
         Answer::Error(why) => Err(WatchError::Refused { pid, why }),
     }
 }
 
+/// What processes have answered.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Answers<T> {
+    /// Each process's answer.
+    pub answers: Vec<(u32, Result<T, WatchError>)>,
+    /// Processes that were not asked, since more are there than are asked at a time.
+    pub left_out: u64,
+}
+
 /// Asks these processes, or all that can be looked into where none is named, all at once: one that does not answer holds up no other.
-/// Of those that were not named such are left out that have ended meanwhile or are another user's. At most 64 are asked.
+/// Of those that were not named such are left out that have ended meanwhile or are another user's. At most 256 are asked, however many
+/// sockets of other users there are.
 ///
 /// # Errors
 /// When the system does not say which there are.
-pub fn ask_all<T: DeserializeOwned + Send>(
-    named: &[u32],
-    request: &Request,
-) -> io::Result<Vec<(u32, Result<T, WatchError>)>> {
+pub fn ask_all<T: DeserializeOwned + Send>(named: &[u32], request: &Request) -> io::Result<Answers<T>> {
     let pids = if named.is_empty() { processes()? } else { named.to_owned() };
+    let (connections, left_out) = connect_all(pids, MOST_ASKED, connected);
     let answers = std::thread::scope(|scope| {
-        let ask = |pid| (pid, scope.spawn(move || ask(pid, request)));
-        let asked: Vec<_> = pids.into_iter().take(MOST_ASKED).map(ask).collect();
-        let answer = |(pid, thread): (u32, ScopedJoinHandle<'_, _>)| Some((pid, thread.join().ok()?));
+        let ask = |(pid, connection): (u32, Result<UnixStream, WatchError>)| {
+            let thread = std::thread::Builder::new().name("hostcall-ask".into());
+            let asked = connection.and_then(|connection| {
+                let asks = move || exchange(pid, &connection, request);
+                thread.spawn_scoped(scope, asks).map_err(|error| WatchError::System { pid, error })
+            });
+            (pid, asked)
+        };
+        let asked: Vec<_> = connections.into_iter().map(ask).collect();
+        let answer =
+            |(pid, asked): (u32, Result<std::thread::ScopedJoinHandle<'_, _>, WatchError>)| match asked {
+                Ok(thread) => Some((pid, thread.join().ok()?)),
+                Err(error) => Some((pid, Err(error))),
+            };
         asked.into_iter().filter_map(answer).collect::<Vec<_>>()
     });
     let is_missing = |answer: &Result<T, WatchError>| {
         matches!(answer, Err(WatchError::NotThere(_) | WatchError::OtherUser(_)))
     };
-    Ok(answers.into_iter().filter(|(_, answer)| !named.is_empty() || !is_missing(answer)).collect())
+    let answers =
+        answers.into_iter().filter(|(_, answer)| !named.is_empty() || !is_missing(answer)).collect();
+    Ok(Answers { answers, left_out })
+}
+
+/// Connects to the processes, which waits for none of them. Returns the connections to the first `most`, with why there is none to
+/// others, and to how many more there could be one. Other users' processes do not count.
+fn connect_all<T>(
+    pids: Vec<u32>,
+    most: usize,
+    connect: impl Fn(u32) -> Result<T, WatchError>,
+) -> (Vec<(u32, Result<T, WatchError>)>, u64) {
+    let (mut found, mut count, mut left_out) = (Vec::new(), 0, 0);
+    for pid in pids {
+        match connect(pid) {
+            // It is closed again here, and the process that takes it sees that it is.
+            Ok(_) if count == most => left_out += 1,
+            Ok(connection) => {
+                count += 1;
+                found.push((pid, Ok(connection)));
+            }
+            Err(error) => found.push((pid, Err(error))),
+        }
+    }
+    (found, left_out)
 }
 
 /// Asks a process what it does now.
@@ -169,7 +236,9 @@ fn connected(pid: u32) -> Result<UnixStream, WatchError> {
     };
     let socket = connect_now().map_err(|error| match error {
         Errno::CONNREFUSED | Errno::NOENT => WatchError::NotThere(pid),
-        Errno::AGAIN => WatchError::Silent(pid),
+        // It has more connections than it takes, so that nothing is known of who listens but the name.
+        Errno::AGAIN if is_own_process(pid) => WatchError::Silent(pid),
+        Errno::AGAIN => WatchError::OtherUser(pid),
         error => WatchError::System { pid, error: error.into() },
     })?;
     let connection = UnixStream::from(socket);
@@ -183,9 +252,58 @@ fn connected(pid: u32) -> Result<UnixStream, WatchError> {
     Ok(connection)
 }
 
+/// Says whether the process is this user's, as the system says.
+fn is_own_process(pid: u32) -> bool {
+    let own = rustix::process::geteuid();
+    std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|of| of.uid() == own.as_raw() || own.is_root())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    /// Whoever makes many sockets with such names hides nobody.
+    #[test]
+    fn sockets_of_others_take_no_places() {
+        let connect = |pid: u32| match pid {
+            0..1000 => Err(WatchError::OtherUser(pid)),
+            1003 => Err(WatchError::Silent(pid)),
+            _ => Ok(pid),
+        };
+        let asked = |pids: std::ops::Range<u32>| {
+            let (found, left_out) = connect_all(pids.collect(), 4, connect);
+            let own: Vec<u32> = found.iter().filter_map(|(_, found)| found.as_ref().ok().copied()).collect();
+            let failed =
+                found.iter().filter(|(_, found)| matches!(found, Err(WatchError::Silent(_)))).count();
+            (own, failed, left_out)
+        };
+        assert_eq!(asked(0..1002), (vec![1000, 1001], 0, 0));
+        assert_eq!(asked(0..1005), (vec![1000, 1001, 1002, 1004], 1, 0));
+        assert_eq!(asked(0..1010), (vec![1000, 1001, 1002, 1004], 1, 5));
+    }
+
+    /// Of who takes no connections the system says nothing but the name of the socket.
+    #[test]
+    fn who_takes_no_connections_is_silent_only_where_the_process_is_there() {
+        let filled = |pid: u32| {
+            let name = SocketAddr::from_abstract_name(format!("{PREFIX}{pid}")).unwrap();
+            let listener = UnixListener::bind_addr(&name).unwrap();
+            // One may wait.
+            rustix::net::listen(&listener, 0).unwrap();
+            let first = UnixStream::connect_addr(&name).unwrap();
+            (listener, first, connected(pid).unwrap_err())
+        };
+        // No process has a number as high.
+        let (.., error) = filled(4_294_000_001);
+        assert!(matches!(error, WatchError::OtherUser(_)), "{error}");
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let (.., error) = filled(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(matches!(error, WatchError::Silent(_)), "{error}");
+    }
 
     #[test]
     fn only_sockets_that_listen_are_processes() {

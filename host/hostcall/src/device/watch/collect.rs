@@ -63,6 +63,7 @@ fn state(device: &Parts) -> DeviceState {
         closed: core.closed.load(std::sync::atomic::Ordering::Relaxed),
         launches: launches.oldest(MOST_LAUNCHES).into_iter().map(launch).collect(),
         waits_untold: device.waits.untold(),
+        may_wait_untold: device.waits.may_wait_untold(),
         metrics,
         waiting: waiting.into_iter().map(wait).collect(),
         kinds_untold,

@@ -8,6 +8,7 @@
 //! | waits for event 6 or later of the same name itself | it is *past* the event: its signal was left out or lost |
 //! | waits for a rank otherwise | it is *held up*: its own waits say by whom |
 //! | waits for its host, or for what names no rank | that is why |
+//! | runs, and waits of it may go on that found no room to be told | whether it waits is not known |
 //! | runs, and nothing of it waits; runs no launch; is not there | it has not sent it yet, or never will |
 //!
 //! So each wait that stands still leads to a [`Culprit`], or into a circle of ranks that hold each other up. A circle may also lie
@@ -18,7 +19,8 @@
 //! It takes memory for what the processes said, which each of them bounds, and time in proportion to that.
 
 use super::handlers::{self, circles_of};
-use super::state::{Identity, Polled, Process, Wait};
+use super::state::{DeviceState, Identity, Polled, Process, Wait};
+use super::sum;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -60,6 +62,8 @@ pub enum Why {
     },
     /// Its launches run, and none says that it waits.
     Runs,
+    /// Its launches run, and waits of theirs may go on that found no room to be told.
+    Untold,
     /// It runs no launch.
     RunsNothing,
     /// No process of the job has this rank, or none that could be asked.
@@ -101,6 +105,9 @@ impl fmt::Display for Culprit {
                 write!(f, "it is past that: it waits for number {waits_for}")
             }
             Why::Runs => f.write_str("nothing that it runs says that it waits"),
+            Why::Untold => {
+                f.write_str("waits of it found no room to be told: whether it waits itself is not known")
+            }
             Why::RunsNothing => f.write_str("it runs no launch"),
             Why::NotThere => f.write_str("it is not there, or cannot be asked"),
             Why::Waits { text } => write!(f, "it waits itself: {text}"),
@@ -166,9 +173,12 @@ pub struct Explanation {
     /// Of these, which process is held up by which.
     #[serde(default)]
     pub held_up_by: BTreeSet<(u32, u32)>,
-    /// Kinds of waits for ranks that processes had no room to tell: there may be culprits and circles that are not here.
+    /// Waits, or kinds of waits for ranks, that processes had no room to tell: there may be culprits and circles that are not here.
     #[serde(default)]
     pub untold: u64,
+    /// Processes that were not asked, since there are more than are asked at a time: the same. Nobody is then said not to be there.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 /// A wait for a rank.
@@ -182,11 +192,14 @@ struct Held<'a> {
 }
 
 /// Explains what `processes` wait for. Of waits for ranks those count that `before` has too, and that have polled since: what the
-/// same processes said a while before, such as 100 ms.
-pub fn explain(before: &[Process], processes: &[Process]) -> Explanation {
+/// same processes said a while before, such as 100 ms. `left_out` is how many processes were not asked, which may be of the same jobs
+/// ([`Answers::left_out`](super::Answers::left_out)).
+pub fn explain(before: &[Process], processes: &[Process], left_out: u64) -> Explanation {
     let stood = standing(before);
     let ranks = by_rank(processes);
-    let mut explained = Explanation::default();
+    let untold = untold(before, processes);
+    let mut explained =
+        Explanation { untold: sum(untold.values().copied()), left_out, ..Explanation::default() };
     let mut holds: Vec<Held<'_>> = Vec::new();
     for (from, process) in processes.iter().enumerate() {
         for wait in waits(process) {
@@ -202,7 +215,9 @@ pub fn explain(before: &[Process], processes: &[Process]) -> Explanation {
     // Of each place one: many waves wait for the same event.
     let mut culprits = BTreeMap::new();
     for held in &holds {
-        match why(held, processes) {
+        match why(held, processes, &untold) {
+            // It may be one of those that were not asked.
+            Some(Why::NotThere) if left_out > 0 => {}
             None => {
                 explained.held_up += 1;
                 next[held.from].extend(held.to);
@@ -225,13 +240,26 @@ pub fn explain(before: &[Process], processes: &[Process]) -> Explanation {
     let name = |at: &usize| Member::Rank(rank_of(&processes[*at].who));
     explained.circles = circles(&next).iter().map(|circle| circle.iter().map(name).collect()).collect();
     explained.circles.extend(circles_of(before, processes));
-    let devices = processes.iter().flat_map(|process| &process.devices);
-    explained.untold = devices.map(|device| device.kinds_untold).sum();
     explained
 }
 
 fn waits(process: &Process) -> impl Iterator<Item = &Wait> {
     process.devices.iter().flat_map(|device| &device.waiting)
+}
+
+/// Returns how many waits, or kinds of them, each process has had no room to tell, of those that may go on: also when it said so at
+/// the earlier look alone, since a wave takes a while to find out that there is room.
+fn untold(before: &[Process], processes: &[Process]) -> HashMap<u32, u64> {
+    let mut untold = HashMap::new();
+    for process in before.iter().chain(processes) {
+        let of = |device: &DeviceState| {
+            let waits = if device.may_wait_untold { device.waits_untold } else { 0 };
+            device.kinds_untold.saturating_add(waits)
+        };
+        let most = untold.entry(process.who.pid).or_default();
+        *most = sum(process.devices.iter().map(of)).max(*most);
+    }
+    untold
 }
 
 /// What tells a wait from others.
@@ -269,7 +297,7 @@ pub(super) fn rank_of(who: &Identity) -> Rank {
 }
 
 /// Why the wait does not end; `None` where the waits of who is waited for explain it.
-fn why(held: &Held<'_>, processes: &[Process]) -> Option<Why> {
+fn why(held: &Held<'_>, processes: &[Process], untold: &HashMap<u32, u64>) -> Option<Why> {
     let Some(to) = held.to else { return Some(Why::NotThere) };
     let process = &processes[to];
     let of_same = waits(process).filter(|wait| wait.service == held.wait.service);
@@ -284,6 +312,7 @@ fn why(held: &Held<'_>, processes: &[Process]) -> Option<Why> {
     Some(match longest {
         Some(wait) => Why::Waits { text: handlers::all_of(process, wait) },
         None if process.devices.iter().all(|device| device.metrics.launches_running == 0) => Why::RunsNothing,
+        None if untold.get(&process.who.pid).is_some_and(|count| *count > 0) => Why::Untold,
         None => Why::Runs,
     })
 }
@@ -341,7 +370,6 @@ pub(super) fn circles(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::super::DeviceMetrics;
-    use super::super::state::DeviceState;
     use super::*;
     use proptest::prelude::*;
 
@@ -380,7 +408,7 @@ mod tests {
     }
 
     fn sentences(processes: &[Process]) -> Vec<String> {
-        explain(&earlier(processes), processes).culprits.iter().map(ToString::to_string).collect()
+        explain(&earlier(processes), processes, 0).culprits.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -394,20 +422,20 @@ mod tests {
         let told = "rank 0 (process 100): rank 2 (process 102) has waited for its `signal` number 5 for 1.5 s, and it is past \
                     that: it waits for number 6 of rank 2";
         assert_eq!(sentences(&processes), [told]);
-        let explained = explain(&earlier(&processes), &processes);
+        let explained = explain(&earlier(&processes), &processes, 0);
         assert_eq!((explained.held_up, explained.circles.len()), (3, 0));
         // What an earlier look has not found may have been going on.
         let before = [&processes[..2], &[process(2, &[(Some(0), "signal", 4)])], &processes[3..]].concat();
-        assert_eq!(explain(&earlier(&before), &processes).culprits, []);
+        assert_eq!(explain(&earlier(&before), &processes, 0).culprits, []);
         // Nor what has not polled since.
-        assert_eq!(explain(&processes, &processes), Explanation::default());
+        assert_eq!(explain(&processes, &processes, 0), Explanation::default());
     }
 
     #[test]
     fn who_does_not_wait_is_named() {
         let waits = process(0, &[(Some(1), "signal", 5)]);
         let of = |other: Process| {
-            let mut explained = explain(&earlier(std::slice::from_ref(&waits)), &[waits.clone(), other]);
+            let mut explained = explain(&earlier(std::slice::from_ref(&waits)), &[waits.clone(), other], 0);
             explained.culprits.pop().map(|culprit| culprit.why)
         };
         assert_eq!(of(process(1, &[])), Some(Why::Runs));
@@ -424,11 +452,42 @@ mod tests {
         // Of a rank that was started again the later process counts.
         idle.who.since = 7.0;
         let both = [waits.clone(), process(1, &[(Some(0), "signal", 9)]), idle];
-        assert_eq!(explain(&earlier(&both), &both).culprits[0].why, Why::RunsNothing);
+        assert_eq!(explain(&earlier(&both), &both, 0).culprits[0].why, Why::RunsNothing);
         // Another job's rank is another rank.
         let mut other = process(1, &[]);
         other.who.job = "other".into();
         assert_eq!(of(other), Some(Why::NotThere));
+    }
+
+    /// What is not known is nobody's fault.
+    #[test]
+    fn who_was_not_asked_or_had_no_room_is_not_blamed() {
+        let waits = process(0, &[(Some(1), "signal", 5)]);
+        let alone = std::slice::from_ref(&waits);
+        let explained = explain(&earlier(alone), alone, 3);
+        assert_eq!((explained.culprits.len(), explained.left_out, explained.held_up), (0, 3, 0));
+        let mut full = process(1, &[]);
+        (full.devices[0].waits_untold, full.devices[0].may_wait_untold) = (7, true);
+        let mut empty = full.clone();
+        empty.devices[0].may_wait_untold = false;
+        let of = |before: &Process, now: &Process| {
+            let before = earlier(&[waits.clone(), before.clone()]);
+            let explained = explain(&before, &[waits.clone(), now.clone()], 0);
+            (explained.culprits[0].why.clone(), explained.untold)
+        };
+        assert_eq!(of(&full, &full), (Why::Untold, 7));
+        assert_eq!(of(&full, &empty), (Why::Untold, 7));
+        assert_eq!(of(&empty, &empty), (Why::Runs, 0));
+    }
+
+    /// Numbers of other processes may be any.
+    #[test]
+    fn numbers_of_others_do_not_overflow() {
+        let mut loud = process(0, &[(Some(1), "signal", 5)]);
+        let device = &mut loud.devices[0];
+        (device.kinds_untold, device.waits_untold, device.may_wait_untold) = (u64::MAX, 2, true);
+        let both = [loud.clone(), loud];
+        assert_eq!(explain(&earlier(&both), &both, 0).untold, u64::MAX);
     }
 
     #[test]
@@ -437,13 +496,13 @@ mod tests {
             (0..5).map(|rank| process(rank, &[(Some((rank as u32 + 1) % 5), "ring", 3)])).collect();
         let beside = process(7, &[(Some(2), "ring", 3)]);
         let processes = [ring, vec![beside]].concat();
-        let explained = explain(&earlier(&processes), &processes);
+        let explained = explain(&earlier(&processes), &processes, 0);
         assert_eq!(explained.culprits, []);
         let ranks: Vec<_> =
             explained.circles.iter().map(|circle| circle.iter().map(number).collect::<Vec<_>>()).collect();
         assert_eq!(ranks, [[0, 1, 2, 3, 4]]);
         let own = [process(0, &[(Some(0), "own", 1)])];
-        assert_eq!(explain(&earlier(&own), &own).circles.len(), 1);
+        assert_eq!(explain(&earlier(&own), &own, 0).circles.len(), 1);
     }
 
     proptest! {
@@ -456,7 +515,7 @@ mod tests {
                 let waits: Vec<_> = waits.iter().map(|(peer, number)| (Some(*peer), "signal", *number)).collect();
                 process(rank as u64, &waits)
             }).collect();
-            let explained = explain(&earlier(&processes), &processes);
+            let explained = explain(&earlier(&processes), &processes, 0);
             let count: usize = waits.iter().map(Vec::len).sum();
             prop_assert!(explained.culprits.len() as u64 + explained.held_up <= count as u64);
             prop_assert_eq!(count == 0, explained.culprits.is_empty() && explained.held_up == 0);

@@ -31,7 +31,7 @@ mod state;
 mod trace;
 
 pub use crate::device::metrics::{DeviceMetrics, Latency, MethodMetrics};
-pub use client::{WatchError, ask, ask_all, metrics, processes, state};
+pub use client::{Answers, WatchError, ask, ask_all, metrics, processes, state};
 pub use culprits::{Culprit, Explanation, Member, Rank, Why, explain};
 pub use graph::{Graph, Mark, Node, NodeKind, Waits, graph};
 pub use state::{
@@ -57,7 +57,11 @@ pub enum Request {
     /// To record trace points of its kernels: a [`TraceBegun`].
     TraceOn(TraceAsked),
     /// To end what it records so: a [`TraceEnded`].
-    TraceOff,
+    TraceOff {
+        /// The trace alone that has this number ([`TraceBegun::number`]); whichever there is without one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<u64>,
+    },
 }
 
 /// Returns what the devices of this process have counted, also those that have ended.
@@ -75,6 +79,11 @@ enum Answer<T> {
     Error(String),
 }
 
+/// Adds numbers that another process has said, which may be any.
+pub(crate) fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
+}
+
 fn written<T: Serialize>(result: Result<T, String>) -> serde_json::Result<String> {
     serde_json::to_string(&result.map_or_else(Answer::Error, Answer::Ok))
 }
@@ -86,6 +95,6 @@ fn answer(request: Request) -> serde_json::Result<String> {
         Request::State => written(Ok(collect::process())),
         Request::Metrics => written(Ok(collect::metrics())),
         Request::TraceOn(asked) => written(trace::begin(asked)),
-        Request::TraceOff => written(trace::end()),
+        Request::TraceOff { number } => written(trace::end(number)),
     }
 }

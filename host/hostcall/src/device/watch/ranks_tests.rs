@@ -11,7 +11,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::Layout;
 use hostcall_abi::waits::{Entry, Head, Kind, name_words};
 use hostcall_channel::SharedMemory;
-use hostcall_channel::waits::Waits;
+use hostcall_channel::waits::{ToldWait, Waits};
 use hostcall_server::{LaunchRecord, Server};
 use hostcall_softdev::{Config, Cpu};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Job {
         for (hint, peer) in peers.enumerate() {
             let head = Head { peer, lanes: 1, wave: 0, kind: Kind::Flag as u8, lap: 0 };
             let entry = Entry { place, sequence, name: name_words("signal"), ..Entry::default() };
-            let told = waits.begin(self.launch, hint as u32, head, &entry);
+            let told = waits.begin(self.launch, hint as u32, head, &entry, ToldWait::NONE);
             waits.still(self.launch, told, 7);
         }
         let all = table.waiting(&self.server, &Holders::default());
@@ -64,6 +64,7 @@ impl Job {
             groups,
             ungrouped,
             waits_untold: table.untold(),
+            may_wait_untold: table.may_wait_untold(),
             ..DeviceState::default()
         };
         let who = Identity { pid: 1 + rank, rank: Some(rank.into()), ..Identity::default() };
@@ -110,7 +111,7 @@ fn memory_and_messages_do_not_grow_with_the_ranks() {
         let mut before = processes.clone();
         let waits = before.iter_mut().flat_map(|process| &mut process.devices[0].waiting);
         waits.for_each(|wait| wait.polled.as_mut().expect("a flag").said_ns = 0);
-        let explained = explain(&before, &processes);
+        let explained = explain(&before, &processes, 0);
         let [culprit] = &explained.culprits[..] else { panic!("{explained:?}") };
         assert_eq!((culprit.of.rank, culprit.waits.rank, culprit.sequence), (Some(0), Some(2), 5));
         assert_eq!(culprit.why, Why::Past { waits_for: 6, of: Some(2) });
@@ -136,11 +137,39 @@ fn who_waits_for_all_others_tells_some() {
     let of = |count: u32| job.rank(0, 1..count, 9);
     let [few, many, more] = [100, 1000, 4000].map(of);
     assert_eq!(few.process.devices[0].waiting.len(), 99);
+    assert!(!few.process.devices[0].may_wait_untold);
     for (rank, count) in [(&many, 999), (&more, 3999)] {
         let device = &rank.process.devices[0];
+        assert_eq!(device.may_wait_untold, device.waits_untold > 0);
         assert_eq!(device.metrics.waiting_calls + device.waits_untold, count);
         assert_eq!((device.waiting.len(), device.groups.len()), (256, 256));
         assert_eq!(rank.table.bytes(), few.table.bytes());
     }
     assert!(more.message_bytes.abs_diff(many.message_bytes) < 8);
+}
+
+/// A launch's wave gives its entry back and another launch's takes it, while the host frees what launches have left that are over.
+#[test]
+fn an_entry_that_is_taken_meanwhile_is_not_freed() {
+    let job = Job::new();
+    let table = WaitTable::new(&job.backend, job.layout).unwrap();
+    // SAFETY: WAIT-ENTRY: the table is there as long as `waits` is used.
+    let waits = unsafe { Waits::from_address(table.address().get()) };
+    let (over, left, later) = (LaunchId::new(1, 1), LaunchId::new(2, 1), LaunchId::new(3, 1));
+    let begin = |launch, hint| {
+        let head = Head { peer: 1, lanes: 1, wave: 0, kind: Kind::Flag as u8, lap: 0 };
+        waits.begin(launch, hint, head, &Entry::default(), ToldWait::NONE)
+    };
+    let (first, abandoned) = (begin(over, 5), begin(left, 6));
+    let taken = std::cell::Cell::new(ToldWait::NONE);
+    table.free(&job.backend, |launch| {
+        if launch == over {
+            waits.end(over, first);
+            taken.set(begin(later, 5));
+        }
+        launch != later
+    });
+    assert!(waits.is_told(later, taken.get()), "the entry is the later launch's");
+    assert!(!waits.is_told(left, abandoned), "what was left is free again");
+    assert!(waits.is_told(later, begin(later, 6)));
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub(super) const PREFIX: &str = "hostcall-";
 
 /// Longest request.
-const MOST_REQUEST_BYTES: usize = 4 << 10;
+pub(super) const MOST_REQUEST_BYTES: usize = 4 << 10;
 
 /// How long a request may take to come, and an answer to be taken.
 const LONGEST_EXCHANGE: Duration = Duration::from_secs(1);
@@ -178,7 +178,15 @@ pub(super) fn peer(connection: &UnixStream) -> io::Result<libc::ucred> {
 
 fn serve(connection: &UnixStream) {
     let until = || Instant::now() + LONGEST_EXCHANGE;
-    let Ok(line) = read_line(connection, MOST_REQUEST_BYTES, until()) else { return };
+    let line = match read_line(connection, MOST_REQUEST_BYTES, until()) {
+        Ok(line) => line,
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            let sentence = format!("a request has {MOST_REQUEST_BYTES} bytes at most, and this one has more");
+            let _ = reply_error(connection, &sentence, until());
+            return;
+        }
+        Err(_) => return,
+    };
     let answer = match serde_json::from_slice::<Request>(&line) {
         // A panic is this thread's alone.
         Ok(request) => answer(request).map_err(|error| format!("the answer cannot be written: {error}")),

@@ -129,9 +129,13 @@ pub struct DeviceState {
     /// Waits that are in none of the groups, since there are more groups.
     #[serde(default)]
     pub ungrouped: u64,
-    /// How many waits of waves found no entry in the device's wait table, ever: those are not told.
+    /// How many waits of waves found no entry in the device's wait table when they began to be told, ever. Those are not told as
+    /// long as there is none.
     #[serde(default)]
     pub waits_untold: u64,
+    /// Some of these may go on without an entry: so many others are taken that a wave may find none.
+    #[serde(default)]
+    pub may_wait_untold: bool,
     /// What kernels print.
     pub output: OutputState,
     /// What it has counted.

@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 /// How long the end of a trace waits for its file.
 const LONGEST_FINISH: Duration = Duration::from_secs(2);
 
+/// How long who ends a trace waits for another one that begins or ends just now. Meanwhile it has one of the connections of which
+/// there are few, and a driver in which a beginning hangs may never return.
+const LONGEST_BUSY: Duration = Duration::from_secs(3);
+
 /// Longest time that a trace may be asked for.
 const LONGEST_TRACE: Duration = Duration::from_secs(7 * 86_400);
 
@@ -37,6 +41,9 @@ pub struct TraceAsked {
 /// What is recorded from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceBegun {
+    /// Which of the process's traces it is, from 1 on: for [`Request::TraceOff`](super::Request::TraceOff).
+    #[serde(default)]
+    pub number: u64,
     /// The devices.
     pub devices: Vec<String>,
     /// Why others are not recorded.
@@ -70,6 +77,7 @@ impl Trace {
 /// The trace, if there is one, and how the last one ended by itself.
 #[derive(Default)]
 struct State {
+    /// Of the last trace that was begun.
     number: u64,
     trace: Option<Trace>,
     /// A trace is begun, or ends by itself, just now.
@@ -123,11 +131,11 @@ pub(super) fn begin(asked: TraceAsked) -> Result<TraceBegun, String> {
     if let Some(limit) = limit {
         let thread = std::thread::Builder::new().name("hostcall-look".into());
         if let Err(error) = thread.spawn(move || end_after(number, limit)) {
-            let _ = end();
+            let _ = end(Some(number));
             return Err(format!("the system starts no thread that would end the trace: {error}"));
         }
     }
-    Ok(TraceBegun { devices: names, refused })
+    Ok(TraceBegun { number, devices: names, refused })
 }
 
 /// A trace is begun or ended just now.
@@ -237,14 +245,39 @@ fn end_after(number: u64, limit: Duration) {
     }
 }
 
-/// Ends the trace, or says how it has ended.
-pub(super) fn end() -> Result<TraceEnded, String> {
+/// Ends the trace, or says how it has ended: the one with this number, if there is one.
+pub(super) fn end(number: Option<u64>) -> Result<TraceEnded, String> {
     let (trace, ended) = {
         let is_busy = |state: &mut Option<State>| state.as_ref().is_some_and(|state| state.is_busy);
-        let mut state = CHANGED.wait_while(STATE.lock(), is_busy);
+        let (mut state, is_busy) = CHANGED.wait_timeout_while(STATE.lock(), LONGEST_BUSY, is_busy);
+        if is_busy {
+            return Err("another trace begins or ends just now, and takes long: ask again".into());
+        }
         let state = state.get_or_insert_default();
+        if number.is_some_and(|number| number != state.number) {
+            return Err("that trace has ended before, and another one has begun since".into());
+        }
         (state.trace.take(), state.ended.take())
     };
     CHANGED.notify_all();
-    trace.map(Trace::end).or(ended).ok_or_else(|| "it is not traced".into())
+    let sentence = match number {
+        None => "it is not traced",
+        Some(_) => "that trace has been ended before, by somebody else",
+    };
+    trace.map(Trace::end).or(ended).ok_or_else(|| sentence.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trace begins, and its driver never returns.
+    #[test]
+    fn who_ends_a_trace_does_not_wait_for_ever() {
+        let busy = Busy::enter().unwrap();
+        let error = end(None).unwrap_err();
+        assert!(error.contains("takes long: ask again"), "{error}");
+        drop(busy);
+        assert_eq!(end(None).unwrap_err(), "it is not traced");
+    }
 }

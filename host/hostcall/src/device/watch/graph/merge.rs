@@ -246,8 +246,8 @@ pub(super) fn put_together(builder: &Builder<'_>, marks: &[Option<Mark>], graph:
         *of = Waits {
             from,
             to,
-            waits: of.waits + edge.waits,
-            lanes: of.lanes + edge.lanes,
+            waits: of.waits.saturating_add(edge.waits),
+            lanes: of.lanes.saturating_add(edge.lanes),
             longest_s: of.longest_s.max(edge.longest_s),
             is_past: edge.is_past,
             circle: of.circle.or(circle),

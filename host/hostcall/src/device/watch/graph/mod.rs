@@ -18,6 +18,7 @@ mod tests;
 use super::culprits::{Explanation, Why, by_rank};
 use super::handlers::is_waited_for;
 use super::state::{LaunchOf, Process, ThreadState, WaitGroup};
+use super::sum;
 use merge::{marks, put_together};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -165,7 +166,8 @@ pub fn graph(processes: &[Process], explained: &Explanation) -> Graph {
     let mut graph = Graph::default();
     for (process, said) in processes.iter().enumerate() {
         for device in &said.devices {
-            graph.waits += device.ungrouped + device.groups.iter().map(|group| group.waits).sum::<u64>();
+            let waits = device.groups.iter().map(|group| group.waits);
+            graph.waits = sum(waits.chain([graph.waits, device.ungrouped]));
             for group in &device.groups {
                 builder.add(process, device.number, group, &ranks);
             }
@@ -189,8 +191,8 @@ impl<'a> Builder<'a> {
     fn edge(&mut self, from: usize, to: usize, waits: u64, lanes: u64, longest_s: f64) -> &mut Waits {
         let edge = self.edges.entry((from, to)).or_default();
         (edge.from, edge.to) = (from, to);
-        edge.waits += waits;
-        edge.lanes += lanes;
+        edge.waits = edge.waits.saturating_add(waits);
+        edge.lanes = edge.lanes.saturating_add(lanes);
         edge.longest_s = edge.longest_s.max(longest_s);
         edge
     }

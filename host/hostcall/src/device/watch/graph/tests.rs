@@ -60,7 +60,7 @@ fn drawn(processes: &[Process]) -> Graph {
     for thread in before.iter_mut().flat_map(|process| &mut process.threads) {
         thread.waited_s -= 0.1;
     }
-    graph(processes, &explain(&before, processes))
+    graph(processes, &explain(&before, processes, 0))
 }
 
 /// Each edge, as the names at its ends.
@@ -141,7 +141,7 @@ fn circles_through_handlers_are_named_and_marked() {
     assert_eq!(marked(&graph, Mark::Circle(0)).len(), 4);
     let mut before = one.clone();
     before.threads.iter_mut().for_each(|thread| thread.waited_s = 1.0);
-    let explained = explain(std::slice::from_ref(&before), std::slice::from_ref(&one));
+    let explained = explain(std::slice::from_ref(&before), std::slice::from_ref(&one), 0);
     let circle: Vec<_> = explained.circles[0].iter().map(ToString::to_string).collect();
     assert_eq!(
         circle.join(" waits for "),
@@ -151,8 +151,11 @@ fn circles_through_handlers_are_named_and_marked() {
     // A call that has ended waits for no handler, and what has just begun to wait stands in no circle.
     let mut ended = one.clone();
     ended.devices[0].groups.pop();
-    assert_eq!(explain(std::slice::from_ref(&before), &[ended]).circles, Vec::<Vec<_>>::new());
-    assert_eq!(explain(std::slice::from_ref(&one), std::slice::from_ref(&one)).circles, Vec::<Vec<_>>::new());
+    assert_eq!(explain(std::slice::from_ref(&before), &[ended], 0).circles, Vec::<Vec<_>>::new());
+    assert_eq!(
+        explain(std::slice::from_ref(&one), std::slice::from_ref(&one), 0).circles,
+        Vec::<Vec<_>>::new()
+    );
 }
 
 #[test]
