@@ -187,13 +187,16 @@ pub fn ask_all<T: DeserializeOwned + Send>(named: &[u32], request: &Request) -> 
     Ok(Answers { answers, left_out })
 }
 
+/// What came of each process that was to be asked.
+type Asked<T> = Vec<(u32, Result<T, WatchError>)>;
+
 /// Connects to the processes, which waits for none of them. Returns the connections to the first `most`, with why there is none to
 /// others, and to how many more there could be one. Other users' processes do not count.
 fn connect_all<T>(
     pids: Vec<u32>,
     most: usize,
     connect: impl Fn(u32) -> Result<T, WatchError>,
-) -> (Vec<(u32, Result<T, WatchError>)>, u64) {
+) -> (Asked<T>, u64) {
     let (mut found, mut count, mut left_out) = (Vec::new(), 0, 0);
     for pid in pids {
         match connect(pid) {
