@@ -66,6 +66,10 @@
     ),
     allow(internal_features, reason = "the features that GPUs need are the compiler's own")
 )]
+#![cfg_attr(
+    all(feature = "rust-std", not(any(target_arch = "nvptx64", target_arch = "amdgpu"))),
+    feature(thread_local)
+)]
 
 #[cfg(all(not(test), not(any(target_arch = "nvptx64", target_arch = "amdgpu"))))]
 extern crate std;

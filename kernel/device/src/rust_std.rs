@@ -1,18 +1,19 @@
 //! What Rust's own `std` calls where it has hostcall's platform layer (`tools/build/std`), and the kernel that runs a program's
 //! `fn main()`. Both sides are C functions of the same names, because `std` can depend on no crate of ours: [`files`] has
-//! those about files and folders, this module the rest.
+//! those about files and folders, [`threads`] those about threads, this module the rest.
 //!
 //! A function that fails returns an error's number: an `errno` of Linux, or one of the numbers behind [`OWN_ERRORS`]. A length is
 //! not negative, and the negative number is an error.
 //!
 //! # Invariants
-//! ONE-LANE: one lane of one launch of a loaded image runs code of `std` and of the program, so that what it calls
-//! thread-local is a `static` on GPUs, and what it lends to nobody is nobody else's. [`program`] keeps it: the grid's first
-//! lane takes [`STARTED`], once for each time that an image is loaded.
+//! ONE-LANE: of each workgroup one lane runs code of `std` and of the program, and of all launches of a loaded image one does,
+//! so that a workgroup is a thread. [`program`] keeps it: it is a kernel for workgroups of one lane, and the grid's first one
+//! takes [`STARTED`], once for each time that an image is loaded.
 //! ABI: a function is called by the layer alone, with slices by their address and length, which are the caller's until the
 //! function returns, and with room for one value where it writes one.
 
 mod files;
+mod threads;
 
 use crate::abi::CallError;
 use crate::io::Error;
@@ -176,20 +177,14 @@ extern "C" fn __hostcall_std_end() -> ! {
     target::exit_lane()
 }
 
-unsafe extern "C" {
-    /// What the compiler makes of a program's `fn main()`: it runs it by `std`, and returns the exit code.
-    #[link_name = "__hostcall_std_main"]
-    fn run_main(argument_count: i32, arguments: *const *const u8) -> i32;
-}
-
 /// Whether the program has begun since the image was loaded.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// The kernel of a program with `std`.
-#[crate::main]
+#[crate::main(lanes = 1, max_lanes = 1)]
 fn program(lane: &Lane) -> i32 {
-    // ONE-LANE.
     if lane.global_id() != 0 {
+        threads::serve();
         return 0;
     }
     if STARTED.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
@@ -204,6 +199,5 @@ fn program(lane: &Lane) -> i32 {
     // So that a panic is printed by std's own hook, and not kept as the message of a kernel's panic.
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     drop(std::panic::take_hook());
-    // SAFETY: the compiler made it, of this signature. Arguments are asked for where the program reads them.
-    unsafe { run_main(0, core::ptr::null()) }
+    threads::main()
 }

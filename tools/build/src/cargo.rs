@@ -66,7 +66,10 @@ pub(crate) fn compile_program(
     let kernel = run(cargo, request, &package.name, |built| built.target.name == rust_std::DEVICE)?;
     let kernel = kernel.ok_or_else(|| no_file(request, &package.name))?;
 
-    let listing = listing(request, package, folder);
+    let listing = match &request.target {
+        Target::Amdgpu { .. } => listing(request, package, folder).with_extension("ll"),
+        _ => listing(request, package, folder),
+    };
     let mut cargo = prepared(&package.manifest);
     cargo.arg("--bin").arg(package.program.as_deref().unwrap_or(&package.name));
     for features in &request.features {
@@ -76,7 +79,8 @@ pub(crate) fn compile_program(
     let artifact = run(cargo, request, &package.name, |built| is_of(package, built))?;
     match &request.target {
         Target::Nvptx { .. } | Target::Cubin { .. } => Ok(listing),
-        _ => artifact.ok_or_else(|| no_file(request, &package.name)),
+        Target::Amdgpu { .. } => rust_std::of_listing(request, toolchain, &package.name, &listing),
+        Target::Cpu => artifact.ok_or_else(|| no_file(request, &package.name)),
     }
 }
 

@@ -3,6 +3,7 @@ use crate::order::with_order;
 use crate::package::Package;
 use crate::panics::with_panics;
 use crate::registers::{self, MOST_LANES};
+use crate::rust_std::stacks;
 use crate::spared::with_answers;
 use crate::stack::with_stack_bytes;
 use crate::{BuildError, Target, assembler};
@@ -93,7 +94,7 @@ pub(crate) fn finished(built: &Path) -> Result<String, BuildError> {
     };
     // Without the listing all orders are the strongest.
     let listing = text(&built.with_extension("ll")).unwrap_or_default();
-    let ptx = with_panics(&with_order(&text(built)?, &listing));
+    let ptx = stacks::ptx::with_stacks(&with_panics(&with_order(&text(built)?, &listing)));
     Ok(with_stack_bytes(&with_bounds(&with_answers(&with_contraction(&ptx)))))
 }
 

@@ -207,6 +207,12 @@ pub fn is_of_std(image: &[u8]) -> bool {
     rust_std::is_image(image)
 }
 
+/// Whether an image of such a program may start threads, so that a grid with waves for them is of use.
+#[must_use]
+pub fn starts_threads(image: &[u8]) -> bool {
+    rust_std::starts_threads(image)
+}
+
 /// Whether this machine has what is needed to build for `target`.
 ///
 /// # Errors

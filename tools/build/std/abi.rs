@@ -1,5 +1,7 @@
 //! The functions that reach the host. The device crate says what they return, and what is promised of their arguments.
 
+use crate::sync::atomic::Atomic;
+
 /// What is said of a file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +34,12 @@ functions! {
     "__hostcall_std_wall_ns" wall_ns() -> i64;
     "__hostcall_std_clock_ns" clock_ns() -> u64;
     "__hostcall_std_sleep" sleep(ns: u64);
+    "__hostcall_std_spawn" spawn(start: *mut u8, stack_bytes: usize) -> i32;
+    "__hostcall_std_ended" ended();
+    "__hostcall_std_waves" waves() -> usize;
+    "__hostcall_std_thread_number" thread_number() -> u32;
+    "__hostcall_std_locals" locals() -> *mut [usize; 2];
+    "__hostcall_std_wait" wait(word: *const Atomic<u32>, expected: u32, timeout_ns: u64) -> bool;
     "__hostcall_std_alloc" alloc(size: usize, align: usize) -> *mut u8;
     "__hostcall_std_dealloc" dealloc(data: *mut u8);
     "__hostcall_std_exit" exit(code: i32) -> !;

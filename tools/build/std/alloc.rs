@@ -6,6 +6,7 @@ use crate::alloc::{GlobalAlloc, Layout, System};
 use crate::cell::UnsafeCell;
 use crate::ptr;
 use crate::sys::pal::abi;
+use crate::sys::sync::Mutex;
 
 /// Bytes of a chunk, which is one call of the host.
 const CHUNK: usize = 64 << 10;
@@ -25,13 +26,28 @@ struct Pieces {
     left: usize,
 }
 
-struct Heap(UnsafeCell<Pieces>);
+struct Heap {
+    lock: Mutex,
+    pieces: UnsafeCell<Pieces>,
+}
 
-// SAFETY: ONE-LANE of the device crate: one lane of one launch runs code of this library that allocates.
+// SAFETY: only who has the lock accesses the pieces.
 unsafe impl Sync for Heap {}
 
-static HEAP: Heap =
-    Heap(UnsafeCell::new(Pieces { free: [ptr::null_mut(); CLASSES], next: ptr::null_mut(), left: 0 }));
+static HEAP: Heap = Heap {
+    lock: Mutex::new(),
+    pieces: UnsafeCell::new(Pieces { free: [ptr::null_mut(); CLASSES], next: ptr::null_mut(), left: 0 }),
+};
+
+/// Does something with the pieces, as one thread at a time.
+fn with_pieces<R>(act: impl FnOnce(&mut Pieces) -> R) -> R {
+    HEAP.lock.lock();
+    // SAFETY: the lock is taken, and what is done allocates nothing.
+    let result = act(unsafe { &mut *HEAP.pieces.get() });
+    // SAFETY: it was taken above.
+    unsafe { HEAP.lock.unlock() };
+    result
+}
 
 /// The class of a layout's pieces, if it has one.
 fn class(layout: Layout) -> Option<usize> {
@@ -83,8 +99,7 @@ impl Pieces {
 unsafe impl GlobalAlloc for System {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class(layout) {
-            // SAFETY: ONE-LANE, and nothing below allocates again.
-            Some(class) => unsafe { (*HEAP.0.get()).take(class) },
+            Some(class) => with_pieces(|pieces| pieces.take(class)),
             // SAFETY: it may be called at any time.
             None => unsafe { abi::alloc(layout.size(), layout.align()) },
         }
@@ -92,8 +107,7 @@ unsafe impl GlobalAlloc for System {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         match class(layout) {
-            // SAFETY: as in `alloc`.
-            Some(class) => unsafe { (*HEAP.0.get()).give(class, memory) },
+            Some(class) => with_pieces(|pieces| pieces.give(class, memory)),
             // SAFETY: the caller's promise: `alloc` gave it for the same layout, and nobody uses it any more.
             None => unsafe { abi::dealloc(memory) },
         }

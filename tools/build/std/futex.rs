@@ -1,9 +1,10 @@
-//! Waiting for a word. One lane runs the program, so that nobody changes a word that it waits for: a wait that is not in vain
-//! is over at once. What waits in vain waits as a deadlocked thread does, until its time is over or the launch is ended.
+//! Waiting for a word. The waiting lane looks at it now and then, in the device's own memory, so that a wake-up is nothing that
+//! would have to be sent. That nobody is said to have been woken is what the library expects of systems that cannot tell.
 
+use super::abi;
 use crate::sync::atomic::Atomic;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::time::{Duration, Instant};
+use crate::time::Duration;
 
 pub type Futex = Atomic<Primitive>;
 pub type Primitive = u32;
@@ -12,22 +13,19 @@ pub type SmallPrimitive = u32;
 
 /// Waits until the word is another one than `expected`. Returns `false` if the time was over first.
 pub fn futex_wait(futex: &Atomic<u32>, expected: u32, timeout: Option<Duration>) -> bool {
-    let begun = timeout.map(|timeout| (Instant::now(), timeout));
-    while futex.load(Relaxed) == expected {
-        if begun.is_some_and(|(begun, timeout)| begun.elapsed() >= timeout) {
-            return false;
+    // Before the program runs, a lane of the software device waits for the one that installs the panic hook.
+    while !super::runs() {
+        if futex.load(Relaxed) != expected {
+            return true;
         }
-        // Before the program runs, a lane of the software device waits for the one that installs the panic hook.
-        if super::runs() {
-            crate::sys::thread::yield_now();
-        } else {
-            crate::hint::spin_loop();
-        }
+        crate::hint::spin_loop();
     }
-    true
+    let timeout_ns = timeout.map_or(u64::MAX, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+    // SAFETY: the word is borrowed until the function returns.
+    unsafe { abi::wait(futex, expected, timeout_ns) }
 }
 
-/// Wakes who waits for the word, of whom there is nobody.
+/// Wakes who waits for the word, who sees for himself that it has changed.
 pub fn futex_wake(_futex: &Atomic<u32>) -> bool {
     false
 }

@@ -23,7 +23,10 @@ pub unsafe fn init(_argument_count: isize, _arguments: *const *const u8, _sigpip
 }
 
 // SAFETY: as the runtime calls it: once, behind `main`.
-pub unsafe fn cleanup() {}
+pub unsafe fn cleanup() {
+    // SAFETY: the thread ends, which is the main one, or the one that ends the program.
+    unsafe { crate::sys::thread_local::key::end_of_thread() }
+}
 
 pub fn unsupported<T>() -> io::Result<T> {
     Err(unsupported_err())

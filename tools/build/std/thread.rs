@@ -1,42 +1,77 @@
-//! Threads. There is the main one alone: a lane's stack is memory that no other wave reaches, so that a reference to it means
-//! something else there.
+//! Threads: waves of the grid, which the device crate gives out.
 
 use crate::ffi::CStr;
 use crate::io;
 use crate::num::NonZero;
-use crate::sys::pal::{abi, unsupported};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering::{Acquire, Release};
+use crate::sync::atomic::{Atomic, AtomicU32};
+use crate::sys::pal::{abi, checked, futex};
 use crate::thread::ThreadInit;
 use crate::time::Duration;
 
-/// A thread that runs beside the main one, of which there is none.
-pub struct Thread(!);
+/// A thread that was started: the word is 1 once it has ended.
+pub struct Thread(Arc<Atomic<u32>>);
 
-pub const DEFAULT_MIN_STACK_SIZE: usize = 64 << 10;
+/// Most of what a thread has on a GPU's stack, it has in registers.
+pub const DEFAULT_MIN_STACK_SIZE: usize = 256 << 10;
+
+/// What a thread begins with.
+struct Start {
+    init: Box<ThreadInit>,
+    has_ended: Arc<Atomic<u32>>,
+}
+
+/// A text by which an image is known to start threads (`tools/build`).
+static STARTS_THREADS: [u8; 22] = *b"hostcall-std-threads-1";
 
 impl Thread {
-    pub unsafe fn new(_stack: usize, init: Box<ThreadInit>) -> io::Result<Thread> {
-        // What it would run is dropped here, unread.
-        let _unread = init;
-        unsupported()
+    // SAFETY: as the runtime calls it: what the closure borrows lives until the thread is joined.
+    pub unsafe fn new(stack_bytes: usize, init: Box<ThreadInit>) -> io::Result<Thread> {
+        crate::hint::black_box(&STARTS_THREADS);
+        let has_ended = Arc::new(AtomicU32::new(0));
+        let start = Box::into_raw(Box::new(Start { init, has_ended: Arc::clone(&has_ended) }));
+        // SAFETY: what starts is `__hostcall_std_thread` below, once.
+        let started = checked(unsafe { abi::spawn(start.cast(), stack_bytes) });
+        if let Err(error) = started {
+            // SAFETY: nothing was started, so that the box is nobody else's.
+            drop(unsafe { Box::from_raw(start) });
+            return Err(error);
+        }
+        Ok(Thread(has_ended))
     }
 
     pub fn join(self) {
-        self.0
+        while self.0.load(Acquire) == 0 {
+            futex::futex_wait(&self.0, 0, None);
+        }
     }
 }
 
-/// What a thread that begins would do first, which the compiler else finds nowhere.
-#[expect(dead_code)]
-fn begin(init: Box<ThreadInit>) {
-    drop(init.init());
+/// Runs a thread from its begin to its end.
+// SAFETY: the device crate calls it, with what `Thread::new` gave.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __hostcall_std_thread(start: *mut u8) {
+    // SAFETY: by the above.
+    let Start { init, has_ended } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    let run = init.init();
+    run();
+    // SAFETY: nothing of the thread follows that has thread-local values.
+    unsafe {
+        crate::sys::thread_local::key::end_of_thread();
+        abi::ended();
+    }
+    has_ended.store(1, Release);
 }
 
 pub fn available_parallelism() -> io::Result<NonZero<usize>> {
-    Ok(NonZero::<usize>::MIN)
+    // SAFETY: it may be called at any time.
+    Ok(NonZero::new(unsafe { abi::waves() }).unwrap_or(NonZero::<usize>::MIN))
 }
 
 pub fn current_os_id() -> Option<u64> {
-    None
+    // SAFETY: it may be called at any time.
+    Some(unsafe { abi::thread_number() }.into())
 }
 
 pub fn set_name(_name: &CStr) {}

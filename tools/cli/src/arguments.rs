@@ -220,7 +220,8 @@ pub struct RunOptions {
     /// Device to run on, as `hostcall devices` names it; if absent, one that runs the image, and `cpu` for a package
     #[arg(long)]
     pub device: Option<String>,
-    /// Lanes of each workgroup: N or X,Y,Z; the program's own default if absent
+    /// Lanes of each workgroup: N or X,Y,Z; the program's own default if absent. Of an ordinary program: how many threads it can
+    /// have at once beside the main one; 64 if absent
     #[arg(long, alias = "threads-x", value_parser = extent)]
     pub threads: Option<Extent>,
     /// Lanes of each workgroup in y
@@ -373,6 +374,25 @@ impl RunOptions {
         let lines = if self.prefix { Lines::new().prefix() } else { Lines::new() };
         let lines = self.lines_of_workgroup.map_or(lines.clone(), |position| lines.of_workgroup(position));
         self.lines_of_lane.map_or(lines.clone(), |index| lines.of_lane(index))
+    }
+
+    /// How many threads an ordinary program has waves for, if the user says it.
+    ///
+    /// # Errors
+    /// An option that says another thing of the grid.
+    pub fn threads_of_std(&self) -> Result<Option<u32>, &'static str> {
+        if self.names_workgroups() {
+            return Err("--blocks");
+        }
+        match self.threads {
+            None if self.threads_y.is_none() && self.threads_z.is_none() => Ok(None),
+            Some(Extent { sizes: [threads, ..], numbers: 1 })
+                if self.threads_y.is_none() && self.threads_z.is_none() =>
+            {
+                Ok(Some(threads))
+            }
+            _ => Err("all but one number of --threads"),
+        }
     }
 
     /// Whether the user says how many workgroups there are.

@@ -7,7 +7,7 @@ use crate::trace::Tracing;
 use crate::wait::{BY_SIGNAL, Event, Started, wait};
 use crate::{Outcome, USAGE, complain, llvm, output, spawn};
 use hostcall::Device;
-use hostcall::device::{KernelResources, LoadedKernel, SoftwareDeviceConfig};
+use hostcall::device::{Grid, KernelResources, LoadedKernel, SoftwareDeviceConfig};
 use hostcall::services::Builtins;
 use hostcall::trace::Tracer;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
@@ -51,8 +51,12 @@ pub fn run(mut options: RunOptions) -> Outcome {
     let started = match program {
         Program::Llvm(..) => llvm::start(&device, &image, &options, sender),
         Program::Package(_) | Program::Image(..) => {
+            let has_std = program.has_std()?;
+            let starts_threads = has_std && hostcall_build::starts_threads(&std::fs::read(&image)?);
             let kernel = with_notice(device.name(), || device.load(image))?.kernel("main")?;
-            start(&device, &kernel, &options, sender)
+            let grid =
+                if has_std { of_std(&kernel, &options, starts_threads)? } else { grid(&kernel, &options) };
+            start(&device, &kernel, grid, &options, sender)
         }
     };
     let started = started?;
@@ -210,8 +214,8 @@ fn open(
     Ok(device.open()?)
 }
 
-/// Bytes of stack for a lane that runs an ordinary program, where nobody says how many. One lane of the device has it, but a GPU
-/// of NVIDIA's takes as much for all.
+/// Bytes of private stack for a lane that runs an ordinary program, where nobody says how many. On the software device it is all that
+/// a thread has; on AMD, registers that are kept lie there; a GPU of NVIDIA's takes as much for all of its lanes.
 fn stack_of_std(device: &str) -> Option<usize> {
     match device.split(':').next() {
         Some(SOFTWARE) => Some(1 << 20),
@@ -260,19 +264,44 @@ pub fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
     })
 }
 
-/// Launches the program, and has its end and signals sent to the channel of `sender`.
-fn start(
-    device: &Device,
-    kernel: &LoadedKernel,
-    options: &RunOptions,
-    sender: Sender<Event>,
-) -> Result<Started, Box<dyn Error>> {
+/// The grid of a program of kernels.
+fn grid(kernel: &LoadedKernel, options: &RunOptions) -> Grid {
     let at_most = |size: u64| u32::try_from(size).unwrap_or(u32::MAX).max(1);
     let info = kernel.info();
     let mut grid = options.grid(at_most(info.default_workgroups), at_most(info.default_lanes));
     if info.default_workgroups == 0 && !options.names_workgroups() {
         grid.workgroups[0] = kernel.resident_workgroups(grid);
     }
+    grid
+}
+
+/// Threads that an ordinary program has waves for beside the main one, where nobody says how many.
+const THREADS_OF_STD: u32 = 64;
+
+/// The grid of an ordinary program, which must be on the device as a whole: a wave for each thread that may wait for another one.
+fn of_std(kernel: &LoadedKernel, options: &RunOptions, starts_threads: bool) -> Result<Grid, String> {
+    let named = options.threads_of_std().map_err(|option| {
+        format!("the program's threads are waves, which `--threads N` counts: leave {option} away")
+    })?;
+    let one = Grid::new_3d([1; 3], [1; 3]);
+    let most = kernel.resident_workgroups(one) - 1;
+    if let Some(threads) = named.filter(|threads| *threads > most) {
+        return Err(format!(
+            "the device runs {most} threads of this program beside the main one, and not {threads}: give --threads {most}"
+        ));
+    }
+    let threads = if starts_threads { named.unwrap_or(THREADS_OF_STD.min(most)) } else { 0 };
+    Ok(Grid { workgroups: [threads + 1, 1, 1], ..one })
+}
+
+/// Launches the program, and has its end and signals sent to the channel of `sender`.
+fn start(
+    device: &Device,
+    kernel: &LoadedKernel,
+    grid: Grid,
+    options: &RunOptions,
+    sender: Sender<Event>,
+) -> Result<Started, Box<dyn Error>> {
     if options.print_resource_usage {
         let limits = kernel.limits();
         match limits.registers {

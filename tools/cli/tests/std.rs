@@ -161,17 +161,43 @@ fn variables_are_those_that_are_given() {
 }
 
 #[test]
-fn no_thread_is_started() {
-    for (device, ran) in all("threads", "").1 {
-        assert_eq!(stdout(&ran), "Err(Unsupported)\nErr(Unsupported) Ok(1)\n", "{device}: {}", stderr(&ran));
+fn threads_do_what_they_do_on_linux() {
+    same("threads 5", "");
+    same("detached", "");
+}
+
+/// With as many waves as `scripts/` has in longer runs.
+#[test]
+fn a_hundred_threads_want_one_lock() {
+    let (_outer, open) = folder();
+    for (device, image) in ordinary() {
+        let mut command = hostcall(["run", "--device", device, "--threads", "100"]);
+        let ran = command.arg(image).args(["crowd", "100", "20"]).current_dir(&open).output().unwrap();
+        expect(&ran, 0, "2000 100\n", "");
     }
 }
 
 #[test]
-fn one_lane_runs_the_program_whatever_the_grid() {
+fn there_are_as_many_threads_as_are_asked_for() {
     for (device, image) in ordinary() {
-        let mut command = hostcall(["run", "--device", device, "--blocks", "3", "--threads", "64"]);
-        expect(&command.arg(image).args(["parse", "5"]).output().unwrap(), 0, "5\n", "");
+        let mut command = hostcall(["run", "--device", device, "--threads", "2"]);
+        let ran = command.arg(image).arg("too-many").output().unwrap();
+        expect(&ran, 0, "Err(WouldBlock) Ok(2)\n5\n", "");
+        for (option, value) in [("--blocks", "3"), ("--threads", "2,2"), ("--threads", "100000")] {
+            let mut command = hostcall(["run", "--device", device, option, value]);
+            let ran = command.arg(image).args(["parse", "5"]).output().unwrap();
+            assert_ne!(ran.status.code(), Some(0), "{device}: {option} {value}");
+            assert!(stderr(&ran).contains("threads"), "{device}: {}", stderr(&ran));
+        }
+    }
+}
+
+#[test]
+fn a_panic_of_a_thread_ends_the_program() {
+    for (device, ran) in all("panic-in-thread", "").1 {
+        assert_eq!(ran.status.code(), Some(101), "{device}: {}", stderr(&ran));
+        let told = stderr(&ran);
+        assert!(told.contains("thread 'other'") && told.contains("\nin a thread\n"), "{device}: {told}");
     }
 }
 

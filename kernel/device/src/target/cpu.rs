@@ -16,9 +16,9 @@ use hostcall_abi::launch::{ChannelParams, LaunchParams, POINT_SWITCH_AT};
 use hostcall_abi::layout::LONE_WAVE;
 use hostcall_channel::device::{WaveRecord, is_stopped};
 use std::boxed::Box;
+use std::panic;
 use std::string::{String, ToString};
 use std::sync::OnceLock;
-use std::{panic, thread_local};
 
 /// A lane's own data, on its stack; the thread's `CURRENT` points to that of the lane that runs.
 struct Local {
@@ -33,11 +33,17 @@ struct PanicText {
     column: u32,
 }
 
-thread_local! {
-    // Invariant CURRENT: null, or the `Local` of the lane that this thread is. It is null during an executor operation, in
-    // which code of the host may run, and set again when the operation comes back.
+// Invariant CURRENT: null, or the `Local` of the lane that this thread is. It is null during an executor operation, in
+// which code of the host may run, and set again when the operation comes back.
+#[cfg(not(feature = "rust-std"))]
+std::thread_local! {
     static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
+
+/// What `std` has for threads are lanes there, and not the process's threads.
+#[cfg(feature = "rust-std")]
+#[thread_local]
+static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
 
 #[inline]
 fn current() -> *const Local {
@@ -458,8 +464,8 @@ pub(crate) fn sleep(duration_ns: u64) {
 }
 
 pub(crate) fn exit_lane() -> ! {
-    if std::thread::panicking() {
-        // A second panic in a destructor would end the process.
+    if cfg!(feature = "rust-std") || std::thread::panicking() {
+        // A second panic in a destructor would end the process, and a program with `std` does not unwind.
         // SAFETY: the running lane asks its own executor; CURRENT is null from here on.
         here().operate(|lane, operations| unsafe { (operations.end)(lane) })
     }

@@ -36,6 +36,7 @@ pub const ADDED: &[Added] = added! {
     "random/hostcall.rs": "random.rs",
     "stdio/hostcall.rs": "stdio.rs",
     "thread/hostcall.rs": "thread.rs",
+    "thread_local/key/hostcall.rs": "thread_local_key.rs",
     "time/hostcall.rs": "time.rs",
 };
 
@@ -80,13 +81,10 @@ pub const INSERTED: &[Inserted] = inserted! {
     "src/sys/sync/rwlock/mod.rs", OR_HERMIT => OR_US;
     "src/sys/sync/thread_parking/mod.rs", OR_HERMIT => OR_US;
     "src/sys/thread/mod.rs", HERMIT => ALL_OF_IT;
-    // Where the target has none, a `static` does, since one lane runs the program.
-    "src/sys/thread_local/mod.rs", "    target_thread_local => {\n" =>
-        "    all(hostcall_std, not(target_thread_local)) => {\n        mod no_threads;\n        \
-         pub use no_threads::{EagerStorage, LazyStorage, thread_local_inner};\n        \
-         pub(crate) use no_threads::{LocalPointer, local_pointer};\n    }\n";
-    "src/sys/thread_local/mod.rs", "        target_os = \"solid_asp3\" => {\n"
-        => "        hostcall_std => {\n            pub(crate) fn enable() {}\n        }\n";
+    "src/sys/thread_local/mod.rs", "        target_os = \"xous\" => {\n            mod racy;\n" =>
+        "        hostcall_std => {\n            mod hostcall;\n            mod racy;\n            \
+         pub(crate) use hostcall::end_of_thread;\n            pub(super) use hostcall::{Key, get, set};\n            \
+         use hostcall::{create, destroy};\n            pub(super) use racy::LazyKey;\n        }\n";
     "src/sys/time/mod.rs", HERMIT => AS_IMP;
     // What a panic says goes to the host too, and the lane ends where a thread would unwind.
     "src/panicking.rs", "    rust_panic(payload)\n}\n"

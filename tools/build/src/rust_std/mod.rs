@@ -1,7 +1,7 @@
 //! Programs with Rust's own `std`: a package with a `fn main()` that depends on nothing of hostcall's.
 //!
 //! The library is the one of the toolchain, compiled from a copy of its sources that has a platform layer of ours
-//! ([`layer`], whose files are in `std/` of this crate): 13 files, and some lines of one arm each where the library chooses
+//! ([`layer`], whose files are in `std/` of this crate): 14 files, and some lines of one arm each where the library chooses
 //! among systems. The layer calls C functions of the device crate (`kernel/device/src/rust_std`), which is compiled for the
 //! same library and linked into the program, with the kernel that calls `main`. Nothing of this is the program's: its package
 //! is compiled as it is, as an executable of a target that the compiler is told of ([`target`]).
@@ -9,9 +9,13 @@
 //! One way leads to every device, so that files, variables and prints of a program have the same bounds on each. On the
 //! software device too the program sees hostcall's layer, and not the Linux below it.
 
+mod code;
 mod layer;
 mod patch;
+pub(crate) mod stacks;
 mod target;
+
+pub(crate) use code::of_listing;
 
 use crate::assembler::cache;
 use crate::toolchain::Toolchain;
@@ -37,10 +41,11 @@ const KERNEL: &str = "hostcall-std-kernel";
 /// The device crate.
 pub(crate) const DEVICE: &str = "hostcall_device";
 
-/// Arguments for the compiler of that package, of which nothing is needed: what it lacks may be missing. AMD's linker is named
-/// behind the one here.
-pub(crate) const KERNEL_FLAGS: [&str; 2] =
-    ["-Clinker=/bin/true", "-Clink-arg=-Wl,--unresolved-symbols=ignore-all"];
+/// Arguments for the compiler of that package, of which nothing is needed: what it lacks may be missing.
+pub(crate) const KERNEL_FLAGS: [&str; 2] = [NO_LINKER, "-Clink-arg=-Wl,--unresolved-symbols=ignore-all"];
+
+/// For GPUs the compiler's own file is not used, but a listing beside it.
+const NO_LINKER: &str = "-Clinker=/bin/true";
 
 /// What the device crate and the program are compiled with.
 pub(crate) struct Library {
@@ -95,8 +100,20 @@ impl Library {
 
 /// Whether an image has what the library calls.
 pub(crate) fn is_image(image: &[u8]) -> bool {
-    let name = b"__hostcall_std_exit";
-    image.windows(name.len()).any(|window| window == name)
+    has(image, b"__hostcall_std_exit")
+}
+
+/// Whether an image has the text by which the layer's `thread.rs` says that it starts threads. Other programs are one thread,
+/// whatever the grid.
+pub(crate) fn starts_threads(image: &[u8]) -> bool {
+    has(image, b"hostcall-std-threads-1") || String::from_utf8_lossy(image).contains(IN_PTX)
+}
+
+/// The beginning of that text as PTX has it.
+const IN_PTX: &str = "104, 111, 115, 116, 99, 97, 108, 108, 45, 115, 116, 100, 45, 116, 104, 114";
+
+fn has(image: &[u8], text: &[u8]) -> bool {
+    image.windows(text.len()).any(|window| window == text)
 }
 
 /// Where cargo puts what is compiled for the target below the build's folder: by the name of its description.
@@ -158,13 +175,13 @@ pub(crate) fn program_flags(
             ));
             flags.push(flags::UNROLL.into());
         }
-        Target::Amdgpu { .. } => {}
+        Target::Amdgpu { .. } => flags.push(format!("--emit=llvm-ir={}", listing.display())),
         Target::Cpu => {
             // An image is a library. Its own functions are not those of the process by the same names.
             let link = ["-shared", "-nostartfiles", "-Wl,-Bsymbolic", "-lgcc_s"];
             flags.extend(link.map(|flag| format!("-Clink-arg={flag}")));
-            // The compiler makes code for executables, whose thread-local variables the linker finds in no library. Those of
-            // libgcc are the thread's all the same.
+            // The compiler makes code for executables, whose thread-local variables the linker finds in no library. There is
+            // one, the device crate's.
             flags.push("-Ztls-model=emulated".into());
         }
     }
@@ -178,8 +195,16 @@ pub(crate) fn flags(target: &Target, toolchain: &Toolchain) -> Vec<String> {
         Target::Amdgpu { cpu } => flags::amd(cpu, toolchain),
         Target::Cpu => vec!["-Crelocation-model=pic".into()],
     };
-    // Panics go by the library's own hook, which formats them.
-    flags.retain(|flag| flag != flags::SENDS_PANICS);
+    // Panics go by the library's own hook, which formats them. Nothing is linked but for the software device.
+    let is_unused = |flag: &str| flag == flags::SENDS_PANICS || flag.starts_with("-Clink");
+    flags.retain(|flag| !is_unused(flag));
+    if *target != Target::Cpu {
+        flags.push(NO_LINKER.into());
+    }
+    if let Target::Amdgpu { .. } = target {
+        // As linkers that are given by their path are taken.
+        flags.push("-Clinker-flavor=gcc".into());
+    }
     flags.push("--cfg=hostcall_std".into());
     flags
 }

@@ -14,8 +14,10 @@ const ENTRY: &str = "__hostcall_std_main";
 const CPU_SYSTEM: &str = "hostcall";
 
 /// What this machine's own target says of Linux, and the software device is not.
-const OF_LINUX: [&str; 9] = [
+const OF_LINUX: [&str; 10] = [
     "target-family",
+    // A program's threads are lanes, of which a thread of the process has many.
+    "has-thread-local",
     "env",
     "abi",
     "crt-static-respected",

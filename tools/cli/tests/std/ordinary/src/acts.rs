@@ -107,19 +107,6 @@ pub fn time() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// No thread is started: what it would borrow is this one's.
-pub fn threads() {
-    println!("{:?}", thread::Builder::new().spawn(|| 1).map(drop).map_err(|error| error.kind()));
-    let local = [42; 4];
-    let scoped = thread::scope(|scope| {
-        thread::Builder::new()
-            .spawn_scoped(scope, || println!("{local:?}"))
-            .map(drop)
-            .map_err(|error| error.kind())
-    });
-    println!("{scoped:?} {:?}", thread::available_parallelism());
-}
-
 static TABLE: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(|| Mutex::new((0..10).collect()));
 
 thread_local!(static LOCAL: std::cell::RefCell<Vec<u32>> = const { std::cell::RefCell::new(Vec::new()) });

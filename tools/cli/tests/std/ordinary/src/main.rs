@@ -1,6 +1,7 @@
 //! Does what its first argument says.
 
 mod acts;
+mod threads;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -14,7 +15,18 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         "outside" => acts::outside(),
         "environment" => acts::environment(args),
         "time" => acts::time()?,
-        "threads" => acts::threads(),
+        "threads" => threads::all(args.next().unwrap_or_default().parse()?),
+        "crowd" => {
+            let [count, rounds] = [args.next(), args.next()].map(|number| number.unwrap_or_default().parse());
+            threads::crowd(count?, rounds?);
+        }
+        "too-many" => threads::too_many(),
+        "detached" => drop(std::thread::spawn(|| loop { std::thread::yield_now() })),
+        "panic-in-thread" => {
+            let thread = std::thread::Builder::new().name("other".into());
+            let thread = thread.spawn(|| panic!("in a thread"));
+            let _ = thread?.join();
+        }
         "shared" => acts::shared(),
         "heap" => acts::heap(),
         "panic" => acts::panics(args.next().as_deref()),
