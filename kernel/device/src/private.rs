@@ -46,7 +46,8 @@ pub use core::result::Result::{self, Err, Ok};
 pub use hostcall_service::gather::BatchFuture;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use hostcall_service::{
-    AsyncReply, AsyncService, Caller, Calls, Gathered, GatheredCalls, GatheredService, Output, OwnedReply, OwnedRequest, Posts, Reply, Request, Service,
+    AsyncReply, AsyncService, Caller, Calls, Gathered, GatheredCalls, GatheredService, Output, OwnedReply,
+    OwnedRequest, Posts, Reply, Request, Service,
 };
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use std::{boxed::Box, string::String, sync::Arc, vec::Vec};
