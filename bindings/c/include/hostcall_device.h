@@ -737,6 +737,8 @@ enum hostcall_call_status {
     HOSTCALL_CALL_TYPE_MISMATCH = 7,
     HOSTCALL_CALL_MALFORMED = 8,
     HOSTCALL_CALL_BUSY = 9,
+    HOSTCALL_CALL_UNREACHABLE = 10,   /* A service of another process that nobody answers for; the call did not run. */
+    HOSTCALL_CALL_MAY_HAVE_RUN = 11,  /* Whoever had the call there is gone or silent. */
     HOSTCALL_CALL_NO_CONTEXT = 254,   /* The address is 0, or no context lies there. */
     HOSTCALL_CALL_OTHER_VERSION = 255 /* Its host has another version than this header. */
 };

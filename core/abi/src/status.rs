@@ -32,6 +32,10 @@ pub enum CallError {
     /// The server holds as many bytes of messages and replies as it may, as many files are open, or the system starts no thread
     /// for async handlers: try again later.
     Busy,
+    /// Nobody answers for a service of another process, and the call was not sent: it did not run, and may be made again.
+    Unreachable,
+    /// Whoever had the call, a service of another process, is gone or silent: the call may have run, or may run yet.
+    MayHaveRun,
 }
 
 impl Status {
@@ -49,6 +53,8 @@ impl Status {
                 CallError::TypeMismatch => 7,
                 CallError::Malformed => 8,
                 CallError::Busy => 9,
+                CallError::Unreachable => 10,
+                CallError::MayHaveRun => 11,
             },
         }
     }
@@ -65,6 +71,8 @@ impl Status {
             6 => CallError::TimedOut,
             7 => CallError::TypeMismatch,
             9 => CallError::Busy,
+            10 => CallError::Unreachable,
+            11 => CallError::MayHaveRun,
             _ => CallError::Malformed,
         };
         Status::Error(error)
@@ -94,6 +102,8 @@ impl core::fmt::Display for CallError {
             CallError::TypeMismatch => f.write_str("caller and service disagree on the types of the call"),
             CallError::Malformed => f.write_str("the message does not decode"),
             CallError::Busy => f.write_str("the server holds as many messages, files or threads as it may; try again later"),
+            CallError::Unreachable => f.write_str("nobody answers for the service, and the call did not run; try again later"),
+            CallError::MayHaveRun => f.write_str("whoever had the call is gone or silent, and it may have run"),
         }
     }
 }
@@ -118,6 +128,8 @@ mod tests {
             CallError::TypeMismatch,
             CallError::Malformed,
             CallError::Busy,
+            CallError::Unreachable,
+            CallError::MayHaveRun,
         ];
         assert_eq!(Status::from_bits(Status::Ok.to_bits()), Status::Ok);
         for error in errors {

@@ -30,10 +30,12 @@
 
 mod batch;
 mod caller;
+pub mod gather;
 mod service;
 
 pub use batch::{Calls, Lines, Planes, Posts, Replies};
 pub use caller::{Caller, called_by, caller};
+pub use gather::{Gather, Gathered, GatheredCalls, GatheredService, Wanted};
 pub use service::{
     AsyncReply, AsyncService, NoReply, Output, OwnedReply, OwnedRequest, Reply, Request, Service,
 };

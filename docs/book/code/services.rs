@@ -4,6 +4,7 @@ use std::sync::mpsc::{self, Receiver};
 
 // ANCHOR: service
 use hostcall::{CallError, Caller, Device, Global, Grid, Lane, LaunchKernel, Output, kernel, service};
+use hostcall::{Gather, Gathered};
 use std::sync::Mutex;
 
 #[service]
@@ -91,6 +92,60 @@ fn open() -> Result<Device, hostcall::Error> {
     Device::builder("cpu").async_service(Weather::serve_async(Stations)).open()
 }
 // ANCHOR_END: async
+
+// ANCHOR: gathered
+/// Words of a language, in a database that answers a thousand questions about as quickly as one.
+#[service]
+trait Words {
+    /// How often a word occurs; its number stands for it.
+    fn frequency(word: u64) -> Option<u32>;
+}
+
+struct Corpus(Database);
+
+impl WordsGatheredHandler for Corpus {
+    // `calls` are those of all waves that wait. Those that come meanwhile gather for the next batch.
+    async fn frequency(&self, calls: Gathered<u64, Option<u32>>) {
+        match self.0.frequencies(calls.arguments()).await {
+            Ok(found) => calls.answer_all(found.into_iter().map(Ok)),
+            // Lanes get a number that says what failed.
+            Err(code) => calls.fail(CallError::Failed(code)),
+        }
+    }
+}
+
+fn open_corpus(database: Database) -> Result<Device, hostcall::Error> {
+    let corpus = Words::serve_gathered(Corpus(database));
+    Device::builder("cpu").gathered_service(corpus, Gather::default()).open()
+}
+// ANCHOR_END: gathered
+
+/// A database as the handler sees it.
+struct Database(std::collections::HashMap<u64, u32>);
+
+impl Database {
+    /// One query for all words.
+    async fn frequencies(&self, words: &[u64]) -> Result<Vec<Option<u32>>, i32> {
+        Ok(words.iter().map(|word| self.0.get(word).copied()).collect())
+    }
+}
+
+#[kernel]
+fn count_words(lane: &Lane, out: &[Global<u32>]) {
+    let word = lane.global_id() as u64;
+    out[lane.global_id()].set(Words::frequency(word).unwrap().unwrap_or(0));
+}
+
+#[test]
+fn gathered_calls() {
+    let device = open_corpus(Database((0..200).map(|word| (word, 2 * word as u32)).collect())).unwrap();
+    let (stream, out) = (device.stream().unwrap(), device.alloc_zeroed::<u32>(256).unwrap());
+    count_words.launch(&stream, Grid::new(8, 32), (&out,)).unwrap();
+    stream.synchronize().unwrap();
+    assert!(
+        (0..).zip(out.read().unwrap()).all(|(word, found)| found == if word < 200 { 2 * word } else { 0 })
+    );
+}
 
 // ANCHOR: tokio
 /// `runtime` is that of `#[tokio::main]`: `tokio::runtime::Handle::current()`.

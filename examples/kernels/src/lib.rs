@@ -5,6 +5,7 @@
 extern crate alloc;
 
 pub mod all_to_all;
+pub mod features;
 pub mod heat_map;
 pub mod histogram;
 pub mod join;

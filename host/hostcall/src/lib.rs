@@ -156,7 +156,7 @@ pub use hostcall_device::{atomic, env, fs, heap, io, math, process, rounding, ti
 pub use hostcall_server::services;
 pub use hostcall_service as service;
 pub use hostcall_service::caller;
-pub use hostcall_service::{Caller, Output};
+pub use hostcall_service::{Caller, Gather, Gathered, Output};
 pub use hostcall_trace as trace;
 
 // The macros name this crate, in packages that depend on it alone.

@@ -290,17 +290,42 @@ fn nobody_waits_for_a_copy() {
     });
 }
 
+struct Wakes(Notify);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.notify();
+    }
+}
+
+/// A batch's future waits until no lane waits, while one lane is answered by its handler and the rest by a cancellation.
+#[test]
+fn a_future_learns_that_all_lanes_are_answered() {
+    model(2, || {
+        let ticket = Ticket::new();
+        let [handler, canceller] = [0, 1].map(|_| ticket.clone());
+        let handles = thread::spawn(move || {
+            handler.answers.give_many(1, |Lanes(got), ranks, _| {
+                assert_eq!(ranks, 1);
+                got.handled[0].fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        let cancels = thread::spawn(move || canceller.answers.give_up_soon());
+        let wakes = Arc::new(Wakes(Notify::new()));
+        let waker = wakes.clone().into();
+        let mut context = Context::from_waker(&waker);
+        while ticket.answers.poll_all_answered(&mut context) == Poll::Pending {
+            wakes.0.wait();
+        }
+        handles.join().unwrap();
+        cancels.join().unwrap();
+        ticket.assert_answered();
+    });
+}
+
 /// A future that waits for its lane's answer sees it, or is woken.
 #[test]
 fn a_future_learns_that_its_lane_is_answered() {
-    struct Wakes(Notify);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.notify();
-        }
-    }
-
     model(3, || {
         let ticket = Ticket::new();
         let canceller = ticket.clone();

@@ -120,6 +120,8 @@ impl Status {
             7 => "type mismatch",
             8 => "malformed",
             9 => "busy",
+            10 => "unreachable",
+            11 => "may have run",
             _ => "unknown",
         }
     }

@@ -43,8 +43,11 @@ pub use core::option::Option::{self, None, Some};
 pub use core::primitive::{bool, str, u8, u16, u32, u64, usize};
 pub use core::result::Result::{self, Err, Ok};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use hostcall_service::gather::BatchFuture;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use hostcall_service::{
-    AsyncReply, AsyncService, Caller, Calls, Output, OwnedReply, OwnedRequest, Posts, Reply, Request, Service,
+    AsyncReply, AsyncService, Caller, Calls, Gathered, GatheredCalls, GatheredService, Output, OwnedReply,
+    OwnedRequest, Posts, Reply, Request, Service,
 };
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use std::{boxed::Box, string::String, sync::Arc, vec::Vec};

@@ -277,9 +277,15 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 ///     // `&str` and `&[u8]` come as `String` and `Vec<u8>`; bytes for the device go back as a `Vec<u8>`.
 ///     async fn name_of(&self, item: u64, out_capacity: usize) -> Result<(bool, Vec<u8>), CallError>;
 /// }
+/// // If no method has `&str`, `&[u8]` or `&mut [u8]`; see the page of `hostcall::service::gather`.
+/// pub trait InventoryGatheredHandler: Send + Sync + 'static {
+///     async fn count(&self, calls: Gathered<u64, Option<u64>>);
+///     async fn sold(&self, calls: Gathered<u64, ()>);
+/// }
 /// impl Inventory {
 ///     pub fn serve(handler: impl InventoryHandler) -> impl Service;
 ///     pub fn serve_async(handler: impl InventoryAsyncHandler) -> impl AsyncService;
+///     pub fn serve_gathered(handler: impl InventoryGatheredHandler) -> impl GatheredService;
 /// }
 /// ```
 ///

@@ -22,7 +22,7 @@ use syn::{
 const MAX_METHODS: usize = 16;
 
 /// Associated items of the generated struct that are no methods of the service.
-const RESERVED: [&str; 4] = ["serve", "serve_async", "within_us", "METHODS"];
+const RESERVED: [&str; 5] = ["serve", "serve_async", "serve_gathered", "within_us", "METHODS"];
 
 const NAME_THE_TYPE: &str = "name the type: kernel and host agree on how it travels";
 

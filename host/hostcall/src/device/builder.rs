@@ -36,7 +36,7 @@ use hostcall_seam::{
 };
 use hostcall_server::services::{Builtins, EarlyEnd, HeapMemory};
 use hostcall_server::{CancelReason, Handler, Server, ServerBuilder};
-use hostcall_service::{AsyncService, Service};
+use hostcall_service::{AsyncService, Gather, GatheredService, Service};
 use hostcall_softdev::{Config as SoftwareDeviceConfig, Cpu};
 use hostcall_trace::{Source, Tracer};
 use std::any::Any;
@@ -167,6 +167,12 @@ impl DeviceBuilder {
     /// Registers a service whose handlers are futures.
     pub fn async_service(self, service: impl AsyncService) -> Self {
         self.server(|server| server.async_service(service))
+    }
+
+    /// Registers a service whose handlers get the calls of all waves that wait for a method, within these bounds. See
+    /// [`crate::service::gather`].
+    pub fn gathered_service(self, service: impl GatheredService, bounds: Gather) -> Self {
+        self.server(move |server| server.gathered_service(service, bounds))
     }
 
     /// Runs async handlers on this runtime, see [`ServerBuilder::tokio`].

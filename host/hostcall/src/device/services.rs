@@ -4,7 +4,7 @@ use super::inner::Device;
 use super::look::Parts;
 use super::metrics::DeviceMetrics;
 use hostcall_server::{Handler, RegisterError, Registration, Statistics, Waiting};
-use hostcall_service::{AsyncService, Service};
+use hostcall_service::{AsyncService, Gather, GatheredService, Service};
 
 impl Device {
     /// Registers a service whose handlers may wait, while kernels run. It stays until [`Registration::remove`], or as
@@ -31,6 +31,18 @@ impl Device {
     /// When one of its numbers is taken.
     pub fn register_async(&self, service: impl AsyncService) -> Result<Registration, RegisterError> {
         self.inner.server.register(Handler::futures(service))
+    }
+
+    /// Registers a service whose handlers get the calls of all waves that wait for a method.
+    ///
+    /// # Errors
+    /// When one of its numbers is taken.
+    pub fn register_gathered(
+        &self,
+        service: impl GatheredService,
+        bounds: Gather,
+    ) -> Result<Registration, RegisterError> {
+        self.inner.server.register(Handler::gathered(service, bounds))
     }
 
     /// Returns what the device's server has counted.

@@ -14,6 +14,9 @@ use crate::primitive::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use std::ops::DerefMut;
 use std::task::{Context, Poll, Waker};
 
+/// In place of the rank of a lane: all lanes.
+const ALL: u32 = u64::BITS;
+
 /// The answer to a call's packet, which has one for each of its lanes.
 pub(crate) trait PacketAnswer {
     /// Answers all lanes that have no answer, which are so many: nobody handles their calls any more.
@@ -34,7 +37,7 @@ pub(crate) struct Answers<A, N> {
     is_given_up: AtomicBool,
     /// `None` when each lane has its answer.
     answer: Mutex<Option<A>>,
-    /// Futures that handle lanes: they end when these have their answers.
+    /// Futures that handle lanes, by rank, or all of them, by [`ALL`]: they end when these have their answers.
     wakers: Mutex<Vec<(u32, Waker)>>,
     notify: N,
 }
@@ -71,15 +74,21 @@ impl<A: PacketAnswer, N: Notify> Answers<A, N> {
         result
     }
 
+    /// Answers those of the lanes of these ranks, a bit each, that have no answer. `give` does it, and is told which they are,
+    /// and whether they are the last ones.
+    pub fn give_many(&self, ranks: u64, give: impl FnOnce(&mut A, u64, bool)) {
+        self.give_under(self.answer.lock(), ranks, give);
+    }
+
     /// Answers a lane, unless it has an answer. `give` does it, and is told whether the lane is the last one.
     pub fn give(&self, rank: u32, give: impl FnOnce(&mut A, bool)) {
-        self.give_under(self.answer.lock(), rank, give);
+        self.give_many(1 << rank, |answer, _, is_last| give(answer, is_last));
     }
 
     /// Does what [`Answers::give`] does, unless somebody has the lock. Returns whether the lane has an answer.
     pub fn try_give(&self, rank: u32, give: impl FnOnce(&mut A, bool)) -> bool {
         if let Some(answer) = self.answer.try_lock() {
-            self.give_under(answer, rank, give);
+            self.give_under(answer, 1 << rank, |answer, _, is_last| give(answer, is_last));
         }
         !self.waits(rank)
     }
@@ -87,12 +96,13 @@ impl<A: PacketAnswer, N: Notify> Answers<A, N> {
     fn give_under(
         &self,
         mut answer: impl DerefMut<Target = Option<A>>,
-        rank: u32,
-        give: impl FnOnce(&mut A, bool),
+        ranks: u64,
+        give: impl FnOnce(&mut A, u64, bool),
     ) {
         let open = self.open();
-        let rest = open & !(1 << rank);
-        let given = answer.as_mut().filter(|_| rest != open).map(|answer| give(answer, rest == 0));
+        let rest = open & !ranks;
+        let given =
+            answer.as_mut().filter(|_| rest != open).map(|answer| give(answer, open & ranks, rest == 0));
         if given.is_some() {
             if rest == 0 {
                 *answer = None;
@@ -101,7 +111,7 @@ impl<A: PacketAnswer, N: Notify> Answers<A, N> {
         }
         drop(answer);
         if given.is_some() {
-            self.tell(1 << rank, rest == 0);
+            self.tell(open & ranks, rest == 0);
         }
         self.give_up_rest();
     }
@@ -147,20 +157,30 @@ impl<A: PacketAnswer, N: Notify> Answers<A, N> {
     fn tell(&self, ranks: u64, is_last: bool) {
         self.notify.answered(is_last);
         let mut wakers = self.wakers.lock();
-        let woken: Vec<_> = wakers.extract_if(.., |(rank, _)| ranks >> *rank & 1 != 0).collect();
+        let is_told = |rank| if rank == ALL { is_last } else { ranks >> rank & 1 != 0 };
+        let woken: Vec<_> = wakers.extract_if(.., |(rank, _)| is_told(*rank)).collect();
         drop(wakers);
         woken.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     /// Waits until a lane has its answer.
     pub fn poll_answered(&self, rank: u32, context: &mut Context<'_>) -> Poll<()> {
-        // Whoever answers the lane later finds the waker; who did it before is seen below.
+        self.wake(rank, context);
+        if self.waits(rank) { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Waits until all lanes have their answers. One future may.
+    pub fn poll_all_answered(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.wake(ALL, context);
+        if self.open() != 0 { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Has a future woken. Whoever answers its lanes later finds the waker; who did it before is to be seen after this.
+    fn wake(&self, rank: u32, context: &mut Context<'_>) {
         let mut wakers = self.wakers.lock();
         match wakers.iter_mut().find(|(of, _)| *of == rank) {
             Some((_, waker)) => waker.clone_from(context.waker()),
             None => wakers.push((rank, context.waker().clone())),
         }
-        drop(wakers);
-        if self.waits(rank) { Poll::Pending } else { Poll::Ready(()) }
     }
 }

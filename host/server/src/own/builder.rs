@@ -22,7 +22,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_channel::SharedMemory;
 use hostcall_channel::host::{LoanMemory, ProcessLoans, Scanner, Taken};
 use hostcall_locks::Mutex;
-use hostcall_service::{AsyncService, Service};
+use hostcall_service::{AsyncService, Gather, GatheredService, Service};
 use hostcall_trace::Source;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
@@ -88,6 +88,11 @@ impl ServerBuilder {
     /// Registers a service whose handlers are futures.
     pub fn async_service(self, service: impl AsyncService) -> Self {
         self.handler(Handler::futures(service))
+    }
+
+    /// Registers a service whose handlers get the calls of all waves that wait for a method.
+    pub fn gathered_service(self, service: impl GatheredService, bounds: Gather) -> Self {
+        self.handler(Handler::gathered(service, bounds))
     }
 
     /// Registers a service with where its handlers run.

@@ -31,7 +31,7 @@ pub(super) const UNKNOWN: &str = "(no service)::any";
 const SHARDS: usize = 8;
 
 /// How calls end, in the order of the numbers of a [`MethodStatistics`].
-pub(super) const STATUSES: [&str; 11] = [
+pub(super) const STATUSES: [&str; 13] = [
     "ok",
     "no_such_service",
     "failed",
@@ -42,6 +42,8 @@ pub(super) const STATUSES: [&str; 11] = [
     "type_mismatch",
     "malformed",
     "busy",
+    "unreachable",
+    "may_have_run",
     "other",
 ];
 
@@ -57,7 +59,9 @@ fn index(status: Status) -> usize {
         Status::Error(CallError::TypeMismatch) => 7,
         Status::Error(CallError::Malformed) => 8,
         Status::Error(CallError::Busy) => 9,
-        Status::Error(_) => 10,
+        Status::Error(CallError::Unreachable) => 10,
+        Status::Error(CallError::MayHaveRun) => 11,
+        Status::Error(_) => 12,
     }
 }
 

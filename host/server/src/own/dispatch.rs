@@ -1,6 +1,7 @@
 //! From a packet to its handlers, and back for those that run at once.
 
 use super::bytes;
+use super::gather;
 use super::inline::Inline;
 use super::job::{self, LaneCall, LaneCalls};
 use super::posts::queue;
@@ -84,6 +85,7 @@ pub(crate) fn batch(
             batch.answer_all(shared.memory.region(), replies);
         }
         Kind::Inline(service) => traced(shared, inline, entry, &***service, batch, replies),
+        Kind::Gathered { .. } => gather::batch(shared, entry, scanner, batch),
         _ => words_packets(shared, entry, scanner, batch),
     }
 }

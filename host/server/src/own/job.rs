@@ -3,6 +3,7 @@
 
 use super::bytes;
 use super::deferred::DeferredCalls;
+use super::gather;
 use super::messages::{Fetched, Unread};
 use super::registry::{Entry, Kind};
 use super::reply::{Filling, ReplyPlace};
@@ -108,11 +109,8 @@ pub(crate) fn start(
         .collect();
     let places = calls.iter().map(|(_, place)| *place).collect();
     let ticket = Ticket::new(shared, entry, kind, answer, launch, places, deadlines, recording, started);
-    shared.engine.watchdog.watch(&ticket);
-    // Whoever cancels marks the launch and then gives up the calls that are watched. One that came between the two is
-    // seen here: the watchdog's lock was taken after the mark was set, or the call is among those.
-    if !shared.launches.is_live(launch) {
-        return ticket.give_up();
+    if !watch(shared, &ticket) {
+        return;
     }
     let mut lanes = SmallVec::<[_; 1]>::with_capacity(calls.len());
     for (rank, (call, _)) in (0..).zip(calls) {
@@ -141,7 +139,20 @@ pub(crate) fn start(
             }
         }
         Kind::Deferred(_) => {}
+        Kind::Gathered { .. } => gather::calls_by_bytes(shared, entry, ticket, lanes, started),
     }
+}
+
+/// Puts a ticket under watch. Returns whether the call is to be handled: its launch was not cancelled.
+pub(super) fn watch(shared: &Shared, ticket: &Arc<Ticket>) -> bool {
+    shared.engine.watchdog.watch(ticket);
+    // Whoever cancels marks the launch and then gives up the calls that are watched. One that came between the two is
+    // seen here: the watchdog's lock was taken after the mark was set, or the call is among those.
+    let is_live = shared.launches.is_live(ticket.launch());
+    if !is_live {
+        ticket.give_up();
+    }
+    is_live
 }
 
 impl Work for Ticket {

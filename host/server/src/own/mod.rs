@@ -22,6 +22,7 @@
 //! - *Deferred*: by whoever takes the calls out of a queue of his own (`deferred`): an interpreter's thread.
 //! - *Async*: as a future on the server's executor, or on a runtime of the user's. It is dropped once its lane
 //!   has its answer, whoever gives it.
+//! - *Gathered*: as such a future for all calls of a method that wait (`gather`).
 //!
 //! # The life of a call whose handler may wait
 //! 1. *Rung.* The consumer sees a doorbell change (`Scanner::rung`).
@@ -56,6 +57,7 @@ mod control;
 mod counts;
 mod deferred;
 mod dispatch;
+mod gather;
 mod inline;
 mod job;
 mod launch_watch;

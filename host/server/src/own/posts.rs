@@ -5,6 +5,7 @@
 //! wait for its posts.
 
 use super::deferred::DeferredPosts;
+use super::gather::{self, Wakers};
 use super::job::call_async;
 use super::registry::{Entry, Kind, Registered};
 use super::shared::Shared;
@@ -14,14 +15,16 @@ use crate::engine::handling::set_service;
 use crate::engine::rare::Rare;
 use crate::engine::workers::Work;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
+use hostcall_abi::status::Status;
 use hostcall_abi::word::MAX_POST_WORDS;
 use hostcall_locks::{Condvar, Mutex};
-use hostcall_service::{Caller, OwnedRequest, Posts, Request, called_by};
+use hostcall_service::gather::{GatheredCall, GatheredLanes};
+use hostcall_service::{Caller, GatheredCalls, OwnedRequest, Posts, Request, called_by};
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// Most posts in a service's queue, besides those of rings that were cleared.
@@ -219,10 +222,10 @@ fn handle_all(shared: &Arc<Shared>, service: &Arc<Registered>) {
             let work = HandleAll { shared: shared.clone(), service: service.clone() };
             shared.engine.pool(service.threads).submit(Arc::new(work), 1);
         }
-        Kind::Async(_) => {
+        Kind::Async(_) | Kind::Gathered { .. } => {
             let begins = BeginsLater::new((shared.clone(), service.clone()), refuse_all);
             shared.engine.futures.spawn(async move {
-                let mut handling = HandlesPosts { of: Some(begins.begin()), post: None };
+                let mut handling = HandlesPosts { of: Some(begins.begin()), posts: None };
                 handling.all().await;
             });
         }
@@ -246,18 +249,25 @@ pub(super) fn refuse_all((shared, service): (Arc<Shared>, Arc<Registered>)) {
 struct HandlesPosts {
     /// `None` once no post was left.
     of: Option<(Arc<Shared>, Arc<Registered>)>,
-    /// The launch of the post that is handled.
-    post: Option<LaunchId>,
+    /// The launch of the posts that are handled, and how many these are.
+    posts: Option<(LaunchId, usize)>,
 }
 
 impl HandlesPosts {
     async fn all(&mut self) {
         let Some((shared, service)) = &self.of else { return };
         while let Some(post) = next(shared, service) {
-            self.post = Some(post.caller.launch);
-            handle_async(shared, &post).await;
-            self.post = None;
-            handled(shared, &post);
+            let mut posts = vec![post];
+            if service.gathers() {
+                take_more(service, &mut posts);
+            }
+            self.posts = Some((posts[0].caller.launch, posts.len()));
+            match &service.kind {
+                Kind::Gathered { .. } => handle_gathered(shared, &posts).await,
+                _ => handle_async(shared, &posts[0]).await,
+            }
+            self.posts = None;
+            posts.iter().for_each(|post| handled(shared, post));
         }
         self.of = None;
     }
@@ -266,9 +276,9 @@ impl HandlesPosts {
 impl Drop for HandlesPosts {
     fn drop(&mut self) {
         let Some(of) = self.of.take() else { return };
-        if let Some(launch) = self.post {
-            of.0.statistics.count_refused_posts(1);
-            of.0.post_counts.handled(launch);
+        if let Some((launch, count)) = self.posts {
+            of.0.statistics.count_refused_posts(count);
+            (0..count).for_each(|_| of.0.post_counts.handled(launch));
         }
         refuse_all(of);
     }
@@ -342,6 +352,82 @@ async fn handle_async(shared: &Shared, post: &QueuedPost) {
     });
     if !is_handled.await {
         shared.statistics.count_refused_posts(1);
+    }
+}
+
+/// Takes the posts behind these that a batch may have with them: of the same launch to the same method, with as many words.
+fn take_more(service: &Registered, posts: &mut Vec<QueuedPost>) {
+    let mut state = service.posts.0.lock();
+    let first = &posts[0];
+    let is_like = |post: &QueuedPost| {
+        Arc::ptr_eq(&post.entry, &first.entry)
+            && (post.caller.launch, post.count) == (first.caller.launch, first.count)
+    };
+    let count = state.posts.iter().take_while(|post| is_like(post)).count();
+    posts.extend(state.posts.drain(..count));
+}
+
+/// The posts of a batch: nobody waits for answers.
+#[derive(Default)]
+struct PostLanes {
+    is_over: AtomicBool,
+    wakers: Wakers,
+}
+
+impl GatheredLanes for PostLanes {
+    fn answer(&self, _: &[u32], _: &[Status], _: &[u64]) {}
+
+    fn waits(&self, _: u32) -> bool {
+        false
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.is_over.load(Ordering::Acquire)
+    }
+
+    fn wake_when_unwanted(&self, id: u64, waker: &Waker) {
+        self.wakers.set(id, waker);
+    }
+
+    fn forget_waker(&self, id: u64) {
+        self.wakers.forget(id);
+    }
+
+    fn end(&self, _: bool) {
+        self.is_over.store(true, Ordering::Release);
+        self.wakers.tell();
+    }
+}
+
+/// Has a service that gathers handle posts. They are handled when the handler has dropped them.
+async fn handle_gathered(shared: &Shared, posts: &[QueuedPost]) {
+    /// Tells the future that handles the posts from others.
+    const OWN_ID: u64 = u64::MAX;
+    let (entry, caller) = (&posts[0].entry, posts[0].caller);
+    let words = posts.iter().flat_map(QueuedPost::words).copied().collect();
+    let calls = (0..)
+        .zip(posts)
+        .map(|(place, post)| GatheredCall { caller: post.caller, deadline: None, place })
+        .collect();
+    let lanes = Arc::<PostLanes>::default();
+    let calls = GatheredCalls::new(lanes.clone(), posts[0].count.into(), words, calls);
+    let place = WakerPlace { counts: &shared.post_counts, service: Arc::as_ptr(&entry.service).addr() };
+    let refused = AtomicBool::new(false);
+    let panicked = || {
+        refused.store(true, Ordering::Relaxed);
+        shared.handler_panicked(entry, caller);
+    };
+    let poll_over = |context: &mut Context<'_>| {
+        lanes.wake_when_unwanted(OWN_ID, context.waker());
+        if !lanes.is_wanted() {
+            return Poll::Ready(());
+        }
+        place.poll_forgotten(caller.launch, context).map(|()| refused.store(true, Ordering::Relaxed))
+    };
+    gather::handle(entry, calls, panicked, poll_over).await;
+    lanes.end(false);
+    if refused.into_inner() {
+        shared.statistics.count_refused_posts(posts.len());
     }
 }
 

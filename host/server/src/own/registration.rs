@@ -1,8 +1,8 @@
 //! Registering services and removing them while kernels run.
 
-use super::posts;
 use super::registry::{Handler, RegisterError, Registered, Registry};
 use super::shared::{Command, Shared};
+use super::{gather, posts};
 use crate::engine::polling::Attention;
 use std::sync::{Arc, Weak};
 use tracing::Level;
@@ -29,6 +29,7 @@ impl Registration {
             Ok(())
         });
         posts::remove(&shared, &self.service);
+        gather::remove(&self.service);
         let service = self.service.name();
         shared.engine.log(Level::DEBUG, move || tracing::debug!(service, "a service is removed"));
         // A consumer cannot wait for itself, nor for another one that may wait for it.

@@ -3,6 +3,7 @@
 
 use super::counts::{AllCounts, MethodCounts, UNKNOWN};
 use super::deferred::DeferredService;
+use super::gather::Gathering;
 use super::posts::PostQueue;
 use crate::engine::Threads;
 use crate::engine::caught::Contained;
@@ -10,7 +11,7 @@ use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::check_of;
 use hostcall_locks::Mutex;
-use hostcall_service::{AsyncService, Service};
+use hostcall_service::{AsyncService, Gather, GatheredService, Service};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,8 @@ pub(crate) enum Kind {
     Async(Contained<Box<dyn AsyncService>>),
     /// Wherever whoever takes its calls runs them.
     Deferred(Contained<Box<dyn DeferredService>>),
+    /// As a future for all calls of a method that wait.
+    Gathered { service: Contained<Box<dyn GatheredService>>, calls: Gathering },
 }
 
 /// Returns the process's copy of a name, for a [`Method`] that is named while the program runs: reports and traces keep names as
@@ -73,6 +76,12 @@ impl Handler {
         Self::new(Kind::Deferred(Contained::new(Box::new(service))))
     }
 
+    /// Runs a service's handlers as futures, each of which gets the calls of all waves that wait for a method.
+    pub fn gathered(service: impl GatheredService, bounds: Gather) -> Self {
+        let calls = Gathering::new(service.methods().len(), bounds);
+        Self::new(Kind::Gathered { service: Contained::new(Box::new(service)), calls })
+    }
+
     /// Gives the handlers threads apart from those of users' services, which may take all of theirs.
     pub(crate) fn on(self, threads: Threads) -> Self {
         Self { threads, ..self }
@@ -84,6 +93,7 @@ impl Handler {
             Kind::Inline(service) | Kind::Blocking(service) => service.methods(),
             Kind::Async(service) => service.methods(),
             Kind::Deferred(service) => service.methods(),
+            Kind::Gathered { service, .. } => service.methods(),
         }
     }
 }
@@ -160,6 +170,11 @@ impl Registered {
     /// Returns whether somebody takes its calls and posts, to handle them later.
     pub fn is_deferred(&self) -> bool {
         matches!(self.kind, Kind::Deferred(_))
+    }
+
+    /// Returns whether its calls wait for each other, to be handled together.
+    pub fn gathers(&self) -> bool {
+        matches!(self.kind, Kind::Gathered { .. })
     }
 
     pub fn set_removed(&self) {

@@ -175,6 +175,65 @@ impl Ticket {
         });
     }
 
+    /// Answers those of the lanes of these ranks, a bit each, that have no answer: each with the status and the result words
+    /// that `reply` has for it. For calls without bytes.
+    pub fn finish_words<'a>(&self, ranks: u64, reply: impl Fn(u32) -> (Status, &'a [u64])) {
+        self.answers.give_many(ranks, |lanes, ranks, is_last| {
+            if let Some(Record { recording, .. }) = lanes.record.as_deref_mut() {
+                recording.ended(recording.now_ns());
+            }
+            let mut left = ranks;
+            let mut ok = 0;
+            while left != 0 {
+                let rank = left.trailing_zeros();
+                left &= left - 1;
+                let (status, words) = reply(rank);
+                match status {
+                    Status::Ok => ok += 1,
+                    Status::Error(_) => lanes.count(1, status),
+                }
+                lanes.answer.lane(rank, status, words);
+                if let Some(record) = &mut lanes.record {
+                    record.recording.add_bytes(0, size_of_val(words));
+                    record.ended(1, status, is_last && left == 0);
+                }
+            }
+            if ok > 0 {
+                lanes.count(ok, Status::Ok);
+            }
+        });
+    }
+
+    /// Returns whether its calls came by words, and so are answered by words.
+    pub fn is_of_words(&self) -> bool {
+        self.kind == PacketKind::Words
+    }
+
+    /// Answers all lanes that have no answer with an error.
+    pub fn fail(&self, error: CallError) {
+        self.finish_words(u64::MAX, |_| (Status::Error(error), &[]));
+    }
+
+    /// Notes that the handler of all lanes begins. Returns the ranks of those that have no answer, a bit each.
+    pub fn begin_all(&self) -> u64 {
+        let open = self.answers.open();
+        self.begun.store(open, Ordering::Relaxed);
+        let begin = |lanes: &mut Lanes| {
+            if let Some(Record { recording, .. }) = lanes.record.as_deref_mut() {
+                recording.began(recording.now_ns());
+            }
+        };
+        if open != 0 {
+            self.answers.with(open.trailing_zeros(), begin);
+        }
+        open
+    }
+
+    /// Waits until all lanes have their answers, whoever gives them. One future may.
+    pub fn poll_all_answered(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.answers.poll_all_answered(context)
+    }
+
     /// Returns whether a lane has no answer.
     pub fn waits(&self, rank: u32) -> bool {
         self.answers.waits(rank)
@@ -299,7 +358,7 @@ impl Watched for Ticket {
         let is_async = matches!(self.entry.service.kind, Kind::Async(_));
         let waits_for = if is_async || open & self.begun.load(Ordering::Relaxed) != 0 {
             WaitsFor::Handler
-        } else if open & self.in_turn.load(Ordering::Relaxed) != 0 {
+        } else if open & self.in_turn.load(Ordering::Relaxed) != 0 || self.entry.service.gathers() {
             WaitsFor::Turn
         } else {
             WaitsFor::Thread

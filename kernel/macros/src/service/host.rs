@@ -19,6 +19,7 @@ struct Locals {
     handler_type: Ident,
     served: Ident,
     async_served: Ident,
+    gathered_served: Ident,
 }
 
 impl Locals {
@@ -35,6 +36,7 @@ impl Locals {
             handler_type: names.fresh("Handler"),
             served: names.fresh("Served"),
             async_served: names.fresh("AsyncServed"),
+            gathered_served: names.fresh("GatheredServed"),
         }
     }
 }
@@ -74,6 +76,7 @@ pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method]) -> Token
     let calls = each(&|method, index| method.calls(names, locals, &handler_trait, index));
     let posts = each(&|method, index| method.posts(names, locals, &handler_trait, index));
     let async_dispatch = each(&|method, index| method.async_dispatch(names, locals, &async_trait, index));
+    let gathered = gathered(names, item, methods, locals);
     let (shadows, allowed) = (Method::shadows(names, methods, &locals.variables()), allowed(item));
     quote! {
         #[doc = #handler_docs]
@@ -168,6 +171,65 @@ pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method]) -> Token
                 }
             }
         };
+        #gathered
+    }
+}
+
+/// The trait of handlers that get batches of calls, and the dispatch to it. Nothing where a method has bytes, which do not
+/// gather.
+fn gathered(names: &Names, item: &ItemTrait, methods: &[Method], locals: &Locals) -> TokenStream {
+    if !methods.iter().all(Method::words_only) {
+        return quote!();
+    }
+    let k = &names.private;
+    let (visibility, name) = (&item.vis, &item.ident);
+    let gathered_trait = format_ident!("{}GatheredHandler", name);
+    let docs = format!("Handles the calls of [`{name}`] on the host, those of all waves that wait at once.");
+    let Locals { handler, method, many, handler_type, gathered_served, .. } = locals;
+    let handlers = methods.iter().map(|method| method.gathered_handler(names));
+    let dispatch = methods.iter().enumerate().map(|(index, method)| {
+        let name = &method.name;
+        quote! {
+            #index => #gathered_trait::#name(&*#handler, #k::Gathered::new(#many)).await,
+        }
+    });
+    let allowed = allowed(item);
+    quote! {
+        #[doc = #docs]
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        #allowed
+        #visibility trait #gathered_trait: #k::Send + #k::Sync + 'static {
+            #(#handlers)*
+        }
+
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        #allowed
+        #[allow(non_camel_case_types, reason = "names that no user's name meets")]
+        const _: () = {
+            struct #gathered_served<#handler_type>(#k::Arc<#handler_type>);
+
+            impl<#handler_type: #gathered_trait> #k::GatheredService for #gathered_served<#handler_type> {
+                fn methods(&self) -> &'static [#k::Method] {
+                    #name::METHODS
+                }
+                fn gathered(&self, #method: #k::usize, #many: #k::GatheredCalls) -> #k::BatchFuture {
+                    let #handler = #k::Arc::clone(&self.0);
+                    #k::Box::pin(async move {
+                        match #method {
+                            #(#dispatch)*
+                            _ => #many.fail(#k::CallError::NoSuchService),
+                        }
+                    })
+                }
+            }
+
+            impl #name {
+                /// Makes the service that a server registers from its handler, whose methods get batches of calls.
+                pub fn serve_gathered(#handler: impl #gathered_trait) -> impl #k::GatheredService {
+                    #gathered_served(#k::Arc::new(#handler))
+                }
+            }
+        };
     }
 }
 
@@ -215,6 +277,21 @@ impl Method {
                 &self,
                 #(#parameters),*
             ) -> impl #k::Future<Output = #k::Result<#result, #k::CallError>> + #k::Send;
+        }
+    }
+
+    /// The method of the trait of handlers that get batches.
+    fn gathered_handler(&self, names: &Names) -> TokenStream {
+        let k = &names.private;
+        let Method { docs, name, result, .. } = self;
+        // One argument is itself, and several are a tuple.
+        let arguments = match &*self.parameters {
+            [Parameter { kind: ParameterKind::Value(ty), .. }] => quote!(#ty),
+            _ => self.arguments(names),
+        };
+        quote! {
+            #(#docs)*
+            fn #name(&self, calls: #k::Gathered<#arguments, #result>) -> impl #k::Future<Output = ()> + #k::Send;
         }
     }
 

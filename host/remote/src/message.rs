@@ -1,0 +1,346 @@
+//! What travels: a question, which is a batch of calls of one method, and its answer. Both ends take what comes for an
+//! allegation: lengths are checked before anything is read, and a message that is longer or shorter than it says is none.
+//!
+//! All numbers are little-endian. The first 32 bytes are the same in each version, so that an answerer of another version can
+//! say so to each lane.
+//!
+//! | byte | question | answer |
+//! |---|---|---|
+//! | 0 | the letters `hcrm` | the same |
+//! | 4 | version, 16 bits: 1 | the same |
+//! | 6 | argument words of a call, 16 bits | result words |
+//! | 8 | how many calls, 32 bits | the same number |
+//! | 12 | the caller's rank, 32 bits; all ones: none | 0 |
+//! | 16 | the batch's number, which goes up in a process | the question's |
+//! | 24 | which process it is: a number that no other process has | the question's |
+//! | 32 | the hash of the method's name and types | for each call its status, 64 bits |
+//! | 40 | for each call 32 bits each: µs that its lane waits longer (0: no end), its lane | |
+//! | then | the words of the first call, of the second, ... | the same |
+
+use hostcall_abi::status::Status;
+use hostcall_abi::word::MAX_TYPED_WORDS;
+use std::time::Duration;
+
+const MAGIC: [u8; 4] = *b"hcrm";
+
+/// The version of the messages. Another one is refused with `TypeMismatch`.
+pub const VERSION: u16 = 1;
+
+/// Most calls of a message.
+pub const MAX_CALLS: usize = 1 << 16;
+
+/// Most bytes of a message.
+pub const MAX_BYTES: usize = HEAD + 8 + MAX_CALLS * 8 + (MAX_WORDS_TOGETHER * 8);
+
+/// Most words of a message.
+const MAX_WORDS_TOGETHER: usize = 1 << 20;
+
+const HEAD: usize = 32;
+
+/// What is the same in messages of all versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The version.
+    pub version: u16,
+    /// Words of each call.
+    pub width: u16,
+    /// How many calls.
+    pub count: u32,
+    /// The caller's rank, if it has one.
+    pub rank: Option<u32>,
+    /// The number of the batch.
+    pub batch: u64,
+    /// The process that calls.
+    pub process: u64,
+}
+
+/// A call, as a question tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// How much longer its lane waits; `None` for as long as it takes.
+    pub remaining: Option<Duration>,
+    /// Its lane's place in its wave.
+    pub lane: u8,
+}
+
+/// A batch of calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Who asks, and how much.
+    pub head: Head,
+    /// The hash of the method's name and types.
+    pub schema: u64,
+    /// The calls.
+    pub calls: Vec<Asked>,
+    /// Their argument words, those of one call side by side.
+    pub words: Vec<u64>,
+}
+
+/// The answers of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The question's, with the number of result words.
+    pub head: Head,
+    /// How each call ended.
+    pub statuses: Vec<Status>,
+    /// The calls' result words, those of one call side by side.
+    pub words: Vec<u64>,
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bad {
+    /// They do not decode.
+    Malformed,
+    /// They are one of another version, that begins so.
+    OtherVersion(Head),
+}
+
+/// Reads numbers off the front of bytes.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Bad> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(Bad::Malformed)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u16(&mut self) -> Result<u16, Bad> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Bad> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Bad> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn head(&mut self) -> Result<Head, Bad> {
+        if self.take()? != MAGIC {
+            return Err(Bad::Malformed);
+        }
+        let (version, width, count) = (self.u16()?, self.u16()?, self.u32()?);
+        let rank = Some(self.u32()?).filter(|rank| *rank != u32::MAX);
+        let head = Head { version, width, count, rank, batch: self.u64()?, process: self.u64()? };
+        if count == 0 || count as usize > MAX_CALLS {
+            return Err(Bad::Malformed);
+        }
+        if version != VERSION {
+            return Err(Bad::OtherVersion(head));
+        }
+        let together = count as usize * usize::from(width);
+        if usize::from(width) > MAX_TYPED_WORDS || together > MAX_WORDS_TOGETHER {
+            return Err(Bad::Malformed);
+        }
+        Ok(head)
+    }
+
+    /// Reads all that is left, which is so many words.
+    fn words(self, count: usize) -> Result<Vec<u64>, Bad> {
+        if self.0.len() != count * 8 {
+            return Err(Bad::Malformed);
+        }
+        let (words, _) = self.0.as_chunks::<8>();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+}
+
+impl Head {
+    fn put(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&MAGIC);
+        to.extend_from_slice(&self.version.to_le_bytes());
+        to.extend_from_slice(&self.width.to_le_bytes());
+        to.extend_from_slice(&self.count.to_le_bytes());
+        to.extend_from_slice(&self.rank.unwrap_or(u32::MAX).to_le_bytes());
+        to.extend_from_slice(&self.batch.to_le_bytes());
+        to.extend_from_slice(&self.process.to_le_bytes());
+    }
+
+    /// Returns how many words all calls have.
+    fn words(&self) -> usize {
+        self.count as usize * usize::from(self.width)
+    }
+}
+
+fn put_words(to: &mut Vec<u8>, words: &[u64]) {
+    words.iter().for_each(|word| to.extend_from_slice(&word.to_le_bytes()));
+}
+
+impl Question {
+    /// Returns the message. `words` and `calls` are as many as the head says.
+    pub fn encode(&self) -> Vec<u8> {
+        debug_assert_eq!((self.calls.len(), self.words.len()), (self.head.count as usize, self.head.words()));
+        let mut bytes = Vec::with_capacity(HEAD + 8 + 8 * (self.calls.len() + self.words.len()));
+        self.head.put(&mut bytes);
+        bytes.extend_from_slice(&self.schema.to_le_bytes());
+        for Asked { remaining, lane } in &self.calls {
+            // A lane whose time is up waits for another µs: 0 would be for ever.
+            let us = remaining.map_or(0, |left| left.as_micros().clamp(1, u32::MAX.into()) as u32);
+            bytes.extend_from_slice(&us.to_le_bytes());
+            bytes.extend_from_slice(&u32::from(*lane).to_le_bytes());
+        }
+        put_words(&mut bytes, &self.words);
+        bytes
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// When it is none, or of another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Bad> {
+        let mut reader = Reader(bytes);
+        let head = reader.head()?;
+        let schema = reader.u64()?;
+        // Before there is memory for them.
+        if reader.0.len() != 8 * (head.count as usize + head.words()) {
+            return Err(Bad::Malformed);
+        }
+        let mut calls = Vec::with_capacity(head.count as usize);
+        for _ in 0..head.count {
+            let (us, lane) = (reader.u32()?, reader.u32()?);
+            let remaining = (us > 0).then(|| Duration::from_micros(us.into()));
+            calls.push(Asked { remaining, lane: u8::try_from(lane).map_err(|_| Bad::Malformed)? });
+        }
+        Ok(Self { head, schema, calls, words: reader.words(head.words())? })
+    }
+}
+
+impl Answer {
+    /// Returns the answer to a question that has no results.
+    pub fn all(head: Head, status: Status) -> Self {
+        let statuses = vec![status; head.count as usize];
+        Self { head: Head { version: VERSION, width: 0, rank: None, ..head }, statuses, words: Vec::new() }
+    }
+
+    /// Returns the message. `words` and `statuses` are as many as the head says.
+    pub fn encode(&self) -> Vec<u8> {
+        debug_assert_eq!(
+            (self.statuses.len(), self.words.len()),
+            (self.head.count as usize, self.head.words())
+        );
+        let mut bytes = Vec::with_capacity(HEAD + 8 * (self.statuses.len() + self.words.len()));
+        self.head.put(&mut bytes);
+        self.statuses.iter().for_each(|status| bytes.extend_from_slice(&status.to_bits().to_le_bytes()));
+        put_words(&mut bytes, &self.words);
+        bytes
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// When it is none, or of another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Bad> {
+        let mut reader = Reader(bytes);
+        let head = reader.head()?;
+        if reader.0.len() != 8 * (head.count as usize + head.words()) {
+            return Err(Bad::Malformed);
+        }
+        let mut statuses = Vec::with_capacity(head.count as usize);
+        for _ in 0..head.count {
+            statuses.push(Status::from_bits(reader.u64()?));
+        }
+        Ok(Self { head, statuses, words: reader.words(head.words())? })
+    }
+
+    /// Returns whether this answers a question that began so.
+    pub fn is_to(&self, asked: &Head) -> bool {
+        (self.head.count, self.head.batch, self.head.process) == (asked.count, asked.batch, asked.process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hostcall_abi::CallError;
+
+    fn question(count: u32, width: u16) -> Question {
+        let head = Head { version: VERSION, width, count, rank: Some(3), batch: 7, process: 9 };
+        let call = |i: u32| Asked {
+            remaining: (i % 3 > 0).then(|| Duration::from_micros(u64::from(i))),
+            lane: i as u8 % 64,
+        };
+        let words = (0..count as usize * usize::from(width)).map(|word| word as u64 * 0x0101_0101).collect();
+        Question { head, schema: 0x1234_5678_9abc_def0, calls: (0..count).map(call).collect(), words }
+    }
+
+    fn answer(count: u32, width: u16) -> Answer {
+        let question = question(count, width);
+        let status = |i| match i % 3 {
+            0 => Status::Ok,
+            1 => Status::Error(CallError::Failed(-5)),
+            _ => Status::Error(CallError::Busy),
+        };
+        let head = Head { rank: None, ..question.head };
+        Answer { head, statuses: (0..count).map(status).collect(), words: question.words }
+    }
+
+    #[test]
+    fn messages_survive_the_wire() {
+        for (count, width) in [(1, 0), (1, 1), (33, 7), (1024, 1), (1000, 64)] {
+            let question = question(count, width);
+            assert_eq!(Question::decode(&question.encode()), Ok(question));
+            let answer = answer(count, width);
+            assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+        }
+    }
+
+    /// Each prefix, one byte too many, and each byte that is another one: none of them is read past its end, and what is read
+    /// is a message again.
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let question = question(5, 2).encode();
+        let answer = answer(5, 2).encode();
+        for len in 0..question.len() {
+            assert!(Question::decode(&question[..len]).is_err(), "{len}");
+        }
+        for len in 0..answer.len() {
+            assert!(Answer::decode(&answer[..len]).is_err(), "{len}");
+        }
+        assert_eq!(Question::decode(&[&question[..], &[0]].concat()), Err(Bad::Malformed));
+        assert_eq!(Answer::decode(&[&answer[..], &[0]].concat()), Err(Bad::Malformed));
+        for at in 0..question.len() {
+            for bit in 0..8 {
+                let mut other = question.clone();
+                other[at] ^= 1 << bit;
+                if let Ok(read) = Question::decode(&other) {
+                    assert_eq!(Question::decode(&read.encode()), Ok(read));
+                }
+                let mut other = answer.clone();
+                if at < other.len() {
+                    other[at] ^= 1 << bit;
+                    if let Ok(read) = Answer::decode(&other) {
+                        assert_eq!(Answer::decode(&read.encode()), Ok(read));
+                    }
+                }
+            }
+        }
+    }
+
+    /// No memory is taken for what a head says and the message does not have.
+    #[test]
+    fn a_head_that_says_too_much_is_refused() {
+        for (count, width) in
+            [(0, 1), (u32::MAX, 1), (MAX_CALLS as u32 + 1, 0), (1, 65), (MAX_CALLS as u32, 64)]
+        {
+            let mut bytes = question(1, 1).encode();
+            bytes[6..8].copy_from_slice(&u16::to_le_bytes(width));
+            bytes[8..12].copy_from_slice(&u32::to_le_bytes(count));
+            assert_eq!(Question::decode(&bytes), Err(Bad::Malformed), "{count} {width}");
+        }
+    }
+
+    #[test]
+    fn another_version_tells_its_head() {
+        let mut bytes = question(3, 1).encode();
+        bytes[4] = 9;
+        let Err(Bad::OtherVersion(head)) = Question::decode(&bytes) else {
+            panic!("it is of another version")
+        };
+        assert_eq!((head.version, head.count, head.batch, head.process), (9, 3, 7, 9));
+        let refusal = Answer::all(head, Status::Error(CallError::TypeMismatch));
+        assert!(Answer::decode(&refusal.encode()).is_ok_and(|answer| answer.is_to(&question(3, 1).head)));
+    }
+}

@@ -1,0 +1,197 @@
+//! The carrier: zenoh. What it does and does not say was tried, and decides how it is used here:
+//! - A question whose answerer was killed, stopped until its lease ended, denied by an access rule, or that dropped it, ends
+//!   with no reply and no error. So zero replies are never read as "it did not run".
+//! - Where nobody answers, a question ends as quickly. So [`Asks::is_answered`] asks zenoh for matching answerers *before*
+//!   anything is sent.
+//! - Its callbacks must not wait, nor its functions be called from a runtime of one thread. So they are called on threads of
+//!   this crate, and callbacks pass on what they get.
+//! - A link is given up when nothing came for its lease: [`LEASE_MS`] here, where zenoh's own is 10 s.
+
+use crate::RemoteError;
+use crate::carrier::{Arrived, Asks, Carrier, End};
+use hostcall_locks::Mutex;
+use std::time::Duration;
+use zenoh::bytes::ZBytes;
+use zenoh::qos::CongestionControl;
+use zenoh::query::{ConsolidationMode, Querier, Query, QueryTarget, Queryable, Reply};
+use zenoh::{Config, Session, Wait};
+
+/// After how many ms of silence a link is given up, at both ends.
+const LEASE_MS: u32 = 1500;
+
+/// What zenoh is told before what a user says: nothing is looked for on the network, and nothing listens.
+const DEFAULTS: [(&str, &str); 12] = [
+    ("mode", "\"peer\""),
+    ("scouting/multicast/enabled", "false"),
+    ("scouting/gossip/enabled", "false"),
+    ("listen/endpoints", "[]"),
+    ("connect/endpoints", "[]"),
+    ("connect/timeout_ms", "-1"),
+    ("connect/exit_on_failure", "false"),
+    ("connect/retry", "{ period_init_ms: 100, period_max_ms: 400, period_increase_factor: 2 }"),
+    ("transport/link/tx/lease", "1500"),
+    ("transport/link/tx/keep_alive", "4"),
+    ("transport/shared_memory/enabled", "false"),
+    ("transport/unicast/max_sessions", "10000"),
+];
+
+const _: () = assert!(LEASE_MS == 1500, "as `DEFAULTS` has it");
+
+/// Runs what calls zenoh on a thread that no runtime has.
+fn apart<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| match scope.spawn(run).join() {
+        Ok(value) => value,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// Something of zenoh's, which is dropped on a thread that no runtime has.
+struct Apart<T: Send>(Option<T>);
+
+impl<T: Send> Apart<T> {
+    fn get(&self) -> &T {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl<T: Send> Drop for Apart<T> {
+    fn drop(&mut self) {
+        let value = self.0.take();
+        apart(move || drop(value));
+    }
+}
+
+/// A session of zenoh's, and whose services are meant.
+pub(crate) struct ZenohCarrier {
+    session: Apart<Session>,
+    job: String,
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> RemoteError {
+    RemoteError::Carrier(format!("{what}: {error}"))
+}
+
+impl ZenohCarrier {
+    /// Opens a session. `settings` are zenoh's names with values in JSON5; later ones count.
+    pub fn open(job: String, file: Option<&str>, settings: &[(String, String)]) -> Result<Self, RemoteError> {
+        let mut config = match file {
+            None => Config::default(),
+            Some(file) => Config::from_file(file).map_err(|error| failed(file, error))?,
+        };
+        let defaults = DEFAULTS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        // A file says what it says in place of the defaults but for what must hold.
+        let defaults: Vec<_> = defaults
+            .filter(|(name, _)| {
+                file.is_none() || name.starts_with("transport/") || name.starts_with("scouting/")
+            })
+            .collect();
+        for (name, value) in defaults.iter().chain(settings) {
+            config.insert_json5(name, value).map_err(|error| failed(&format!("{name} = {value}"), error))?;
+        }
+        let session = apart(|| zenoh::open(config).wait()).map_err(|error| failed("open", error))?;
+        Ok(Self { session: Apart(Some(session)), job })
+    }
+
+    fn key(&self, service: &str, method: &str) -> String {
+        format!("hostcall/{}/{service}/{method}", self.job)
+    }
+}
+
+impl Carrier for ZenohCarrier {
+    fn asks(&self, service: &str, method: &str) -> Result<Box<dyn Asks>, RemoteError> {
+        let (session, key) = (self.session.get().clone(), self.key(service, method));
+        let querier = apart(|| session.declare_querier(key.clone()).target(QueryTarget::BestMatching).wait());
+        let querier = querier.map_err(|error| failed(&key, error))?;
+        Ok(Box::new(ZenohAsks { session: Apart(Some(session)), key, querier: Apart(Some(querier)) }))
+    }
+
+    fn answers(
+        &self,
+        service: &str,
+        arrived: Box<dyn Fn(Box<dyn Arrived>) + Send + Sync>,
+    ) -> Result<Box<dyn Send>, RemoteError> {
+        let (session, key) = (self.session.get(), self.key(service, "**"));
+        let prefix = key.len() - "**".len();
+        let callback = move |query: Query| arrived(Box::new(ZenohArrived { query, prefix }));
+        // Complete: of several answerers, a question goes to one.
+        let queryable =
+            apart(|| session.declare_queryable(key.clone()).complete(true).callback(callback).wait());
+        let queryable: Queryable<()> = queryable.map_err(|error| failed(&key, error))?;
+        Ok(Box::new(Apart(Some(queryable))))
+    }
+}
+
+struct ZenohAsks {
+    session: Apart<Session>,
+    key: String,
+    querier: Apart<Querier<'static>>,
+}
+
+/// Tells how a question ended: by its reply, or when zenoh drops its callback.
+struct Ends(Mutex<Option<Box<dyn FnOnce(End) + Send + Sync>>>);
+
+impl Ends {
+    fn end(&self, end: End) {
+        let told = self.0.lock().take();
+        if let Some(told) = told {
+            told(end);
+        }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.end(End::Nothing);
+    }
+}
+
+impl Asks for ZenohAsks {
+    fn is_answered(&self) -> bool {
+        self.querier.get().matching_status().wait().is_ok_and(|status| status.matching())
+    }
+
+    fn ask(&self, message: Vec<u8>, timeout: Duration, end: Box<dyn FnOnce(End) + Send + Sync>) {
+        let ends = Ends(Mutex::new(Some(end)));
+        let callback = move |reply: Reply| match reply.result() {
+            Ok(sample) => ends.end(End::Answered(sample.payload().to_bytes().into_owned())),
+            // The only error that zenoh gives.
+            Err(_) => ends.end(End::Late),
+        };
+        let asked = self
+            .session
+            .get()
+            .get(&self.key)
+            .target(QueryTarget::BestMatching)
+            .consolidation(ConsolidationMode::None)
+            .congestion_control(CongestionControl::Block)
+            .express(true)
+            .timeout(timeout)
+            .payload(ZBytes::from(message))
+            .callback(callback)
+            .wait();
+        // Where this fails, the callback is dropped, which ends the question.
+        drop(asked);
+    }
+}
+
+struct ZenohArrived {
+    query: Query,
+    prefix: usize,
+}
+
+impl Arrived for ZenohArrived {
+    fn method(&self) -> &str {
+        self.query.key_expr().as_str().get(self.prefix..).unwrap_or_default()
+    }
+
+    fn message(&self) -> Vec<u8> {
+        self.query.payload().map(|payload| payload.to_bytes().into_owned()).unwrap_or_default()
+    }
+
+    fn answer(&self, message: Vec<u8>) {
+        let query = &self.query;
+        let reply = query.reply(query.key_expr().clone(), message);
+        // It fails where whoever asked is gone.
+        let _ = reply.express(true).wait();
+    }
+}

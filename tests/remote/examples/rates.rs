@@ -1,0 +1,173 @@
+//! How quickly another process answers, beside the same handler in this one, in one run:
+//!
+//! `cargo run --release -p hostcall-remote --example rates [WAVES [ROUNDS]]`
+
+use hostcall::hostcall_device::{CallError, Lane, kernel, service};
+use hostcall::{Device, Gather, Gathered, Grid, LaunchKernel};
+use hostcall_remote::message::{Answer, Asked, Head, Question, VERSION};
+use hostcall_remote::{Session, export_gathered, import};
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use zenoh::Wait;
+
+#[service]
+trait Store {
+    fn next(key: u64) -> u64;
+}
+
+struct Next;
+
+impl StoreHandler for Next {
+    fn next(&self, key: u64) -> Result<u64, CallError> {
+        Ok(key + 1)
+    }
+}
+
+impl StoreGatheredHandler for Next {
+    async fn next(&self, calls: Gathered<u64, u64>) {
+        let found: Vec<_> = calls.arguments().iter().map(|key| Ok(key + 1)).collect();
+        calls.answer_all(found);
+    }
+}
+
+#[kernel]
+fn asks(lane: &Lane, rounds: u32) {
+    for round in 0..rounds {
+        let key = u64::from(round) << 32 | lane.global_id() as u64;
+        assert_eq!(Store::next(key), Ok(key + 1));
+    }
+}
+
+/// Runs a kernel of `waves` waves once without being timed and then so often; returns the median of its calls a second.
+fn rate(device: &Device, waves: u32, lanes: u32, rounds: u32) -> Result<f64, Box<dyn Error>> {
+    let stream = device.stream()?;
+    let mut rates = Vec::new();
+    for time in 0..6 {
+        let begun = Instant::now();
+        asks.launch(&stream, Grid::new(waves, lanes), (if time == 0 { 1 } else { rounds },))?;
+        stream.synchronize()?;
+        if time > 0 {
+            rates.push(f64::from(waves * lanes * rounds) / begun.elapsed().as_secs_f64());
+        }
+    }
+    rates.sort_by(f64::total_cmp);
+    Ok(rates[rates.len() / 2])
+}
+
+/// The median time of a question with one call, without any device.
+fn question(address: &str, rounds: u32) -> Result<Duration, Box<dyn Error>> {
+    let mut config = zenoh::Config::default();
+    let endpoint = format!("[{address:?}]");
+    for (name, value) in
+        [("mode", "\"peer\""), ("scouting/multicast/enabled", "false"), ("connect/endpoints", &endpoint)]
+    {
+        config.insert_json5(name, value).map_err(|error| error.to_string())?;
+    }
+    let session = zenoh::open(config).wait().map_err(|error| error.to_string())?;
+    std::thread::sleep(Duration::from_millis(500));
+    let head = Head { version: VERSION, width: 1, count: 1, rank: None, batch: 0, process: 1 };
+    let mut times = Vec::new();
+    for batch in 0..u64::from(rounds) {
+        let question = Question {
+            head: Head { batch, ..head },
+            schema: Store::METHODS[0].schema(),
+            calls: vec![Asked { remaining: None, lane: 0 }],
+            words: vec![batch],
+        };
+        let begun = Instant::now();
+        let get = session.get("hostcall/default/store/Store/next").payload(question.encode());
+        let replies = get.wait().map_err(|error| error.to_string())?;
+        let reply = replies.recv().map_err(|_| "nobody answers")?;
+        let sample = reply.into_result().map_err(|error| error.to_string())?;
+        let answer = Answer::decode(&sample.payload().to_bytes()).map_err(|_| "no answer")?;
+        times.push(begun.elapsed());
+        assert_eq!(answer.words, [batch + 1]);
+    }
+    times.sort();
+    Ok(times[times.len() / 2])
+}
+
+/// The process that answers, which ends with its standard input.
+struct Answerer(Child);
+
+impl Answerer {
+    fn start(address: &str) -> Result<Self, Box<dyn Error>> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.arg(address).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let Some(address) = arguments.first().filter(|argument| argument.starts_with("tcp/")) {
+        let session = Session::builder().listen(address).open()?;
+        let _export = export_gathered(&session, "store", Store::serve_gathered(Next))?;
+        println!("ready");
+        std::io::stdin().read_to_end(&mut Vec::new())?;
+        return Ok(());
+    }
+    let number = |at: usize, or| arguments.get(at).map_or(Ok(or), |text| text.parse::<u32>());
+    let (waves, rounds) = (number(0, 32)?, number(1, 100)?);
+    let address = format!("tcp/{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?);
+    let _answerer = Answerer::start(&address)?;
+
+    let inline = Device::builder("cpu").inline_service(Store::serve(Next)).open()?;
+    let gathered = Store::serve_gathered(Next);
+    let gathered = Device::builder("cpu").gathered_service(gathered, Gather::default()).open()?;
+    let session = Session::builder().connect(&address).open()?;
+    let open = |bounds| -> Result<Device, Box<dyn Error>> {
+        let store = import(&session, "store", Store::METHODS)?;
+        Ok(Device::builder("cpu").gathered_service(store, bounds).open()?)
+    };
+    let (remote, single) = (open(Gather::default())?, open(Gather::default().calls(1).batches(256))?);
+
+    println!("{waves} waves of 32 lanes, {rounds} calls each; medians of 5 runs");
+    let of_inline = rate(&inline, waves, 32, rounds)?;
+    let of_gathered = rate(&gathered, waves, 32, rounds)?;
+    let before = session.counts();
+    let of_remote = rate(&remote, waves, 32, rounds)?;
+    let between = session.counts();
+    let of_single = rate(&single, waves * 32, 1, rounds.div_ceil(10))?;
+    let after = session.counts();
+    let each = |calls: u64, questions: u64| calls as f64 / questions.max(1) as f64;
+    println!("local, inline               {of_inline:10.0} calls/s");
+    println!(
+        "local, gathered             {of_gathered:10.0} calls/s, {:.2} x inline",
+        of_gathered / of_inline
+    );
+    println!(
+        "remote, gathered            {of_remote:10.0} calls/s, {:.2} x inline, {:.0} calls a message",
+        of_remote / of_inline,
+        each(between.calls - before.calls, between.questions - before.questions)
+    );
+    println!(
+        "remote, one message a call  {of_single:10.0} calls/s, of which gathered is {:.1} x; {:.1} calls a message",
+        of_remote / of_single,
+        each(after.calls - between.calls, after.questions - between.questions)
+    );
+    for (lanes, what) in [(1, "a lone call"), (32, "a wave of 32 calls")] {
+        let time = |device| -> Result<f64, Box<dyn Error>> {
+            Ok(1e6 * f64::from(lanes) / rate(device, 1, lanes, 1000)?)
+        };
+        let (local, remote) = (time(&gathered)?, time(&remote)?);
+        let bare = question(&address, 2000)?.as_secs_f64() * 1e6;
+        println!(
+            "{what}: local {local:.1} us, question {bare:.1} us, remote {remote:.1} us = {:.2} x their sum",
+            remote / (local + bare)
+        );
+    }
+    Ok(())
+}
