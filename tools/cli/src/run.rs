@@ -54,8 +54,11 @@ pub fn run(mut options: RunOptions) -> Outcome {
             let has_std = program.has_std()?;
             let starts_threads = has_std && hostcall_build::starts_threads(&std::fs::read(&image)?);
             let kernel = with_notice(device.name(), || device.load(image))?.kernel("main")?;
-            let grid =
-                if has_std { of_std(&kernel, &options, starts_threads)? } else { grid(&kernel, &options) };
+            let grid = if has_std {
+                of_std(&kernel, &options, device.name() == SOFTWARE, starts_threads)?
+            } else {
+                grid(&kernel, &options)
+            };
             start(&device, &kernel, grid, &options, sender)
         }
     };
@@ -278,13 +281,26 @@ fn grid(kernel: &LoadedKernel, options: &RunOptions) -> Grid {
 /// Threads that an ordinary program has waves for beside the main one, where nobody says how many.
 const THREADS_OF_STD: u32 = 64;
 
+/// As many as the device crate has places for.
+const MOST_THREADS_OF_STD: u32 = 4095;
+
 /// The grid of an ordinary program, which must be on the device as a whole: a wave for each thread that may wait for another one.
-fn of_std(kernel: &LoadedKernel, options: &RunOptions, starts_threads: bool) -> Result<Grid, String> {
+fn of_std(
+    kernel: &LoadedKernel,
+    options: &RunOptions,
+    is_software: bool,
+    starts_threads: bool,
+) -> Result<Grid, String> {
     let named = options.threads_of_std().map_err(|option| {
         format!("the program's threads are waves, which `--threads N` counts: leave {option} away")
     })?;
     let one = Grid::new_3d([1; 3], [1; 3]);
-    let most = kernel.resident_workgroups(one) - 1;
+    let resident = match is_software {
+        // What one launch gets of the lanes that the device holds at once.
+        true => SoftwareDeviceConfig::default().resident_lanes / 8 * 7,
+        false => kernel.resident_workgroups(one),
+    };
+    let most = resident.min(MOST_THREADS_OF_STD + 1) - 1;
     if let Some(threads) = named.filter(|threads| *threads > most) {
         return Err(format!(
             "the device runs {most} threads of this program beside the main one, and not {threads}: give --threads {most}"

@@ -166,7 +166,7 @@ fn threads_do_what_they_do_on_linux() {
     same("detached", "");
 }
 
-/// With as many waves as `scripts/` has in longer runs.
+/// `scripts/std-threads` does this and more a thousand times.
 #[test]
 fn a_hundred_threads_want_one_lock() {
     let (_outer, open) = folder();
