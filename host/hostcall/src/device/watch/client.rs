@@ -7,7 +7,6 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::de::DeserializeOwned;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -161,7 +160,7 @@ pub struct Answers<T> {
 /// When the system does not say which there are.
 pub fn ask_all<T: DeserializeOwned + Send>(named: &[u32], request: &Request) -> io::Result<Answers<T>> {
     let pids = if named.is_empty() { processes()? } else { named.to_owned() };
-    let (connections, left_out) = connect_all(pids, MOST_ASKED, connected);
+    let Answers { answers: connections, left_out } = connect_all(pids, MOST_ASKED, connected);
     let answers = std::thread::scope(|scope| {
         let ask = |(pid, connection): (u32, Result<UnixStream, WatchError>)| {
             let thread = std::thread::Builder::new().name("hostcall-ask".into());
@@ -187,29 +186,22 @@ pub fn ask_all<T: DeserializeOwned + Send>(named: &[u32], request: &Request) -> 
     Ok(Answers { answers, left_out })
 }
 
-/// What came of each process that was to be asked.
-type Asked<T> = Vec<(u32, Result<T, WatchError>)>;
-
 /// Connects to the processes, which waits for none of them. Returns the connections to the first `most`, with why there is none to
 /// others, and to how many more there could be one. Other users' processes do not count.
-fn connect_all<T>(
-    pids: Vec<u32>,
-    most: usize,
-    connect: impl Fn(u32) -> Result<T, WatchError>,
-) -> (Asked<T>, u64) {
-    let (mut found, mut count, mut left_out) = (Vec::new(), 0, 0);
+fn connect_all<T>(pids: Vec<u32>, most: usize, connect: impl Fn(u32) -> Result<T, WatchError>) -> Answers<T> {
+    let (mut answers, mut count, mut left_out) = (Vec::new(), 0, 0);
     for pid in pids {
         match connect(pid) {
             // It is closed again here, and the process that takes it sees that it is.
             Ok(_) if count == most => left_out += 1,
             Ok(connection) => {
                 count += 1;
-                found.push((pid, Ok(connection)));
+                answers.push((pid, Ok(connection)));
             }
-            Err(error) => found.push((pid, Err(error))),
+            Err(error) => answers.push((pid, Err(error))),
         }
     }
-    (found, left_out)
+    Answers { answers, left_out }
 }
 
 /// Asks a process what it does now.
@@ -240,7 +232,7 @@ fn connected(pid: u32) -> Result<UnixStream, WatchError> {
     let socket = connect_now().map_err(|error| match error {
         Errno::CONNREFUSED | Errno::NOENT => WatchError::NotThere(pid),
         // It has more connections than it takes, so that nothing is known of who listens but the name.
-        Errno::AGAIN if is_own_process(pid) => WatchError::Silent(pid),
+        Errno::AGAIN if is_own_socket(pid) => WatchError::Silent(pid),
         Errno::AGAIN => WatchError::OtherUser(pid),
         error => WatchError::System { pid, error: error.into() },
     })?;
@@ -255,17 +247,26 @@ fn connected(pid: u32) -> Result<UnixStream, WatchError> {
     Ok(connection)
 }
 
-/// Says whether the process is this user's, as the system says.
-fn is_own_process(pid: u32) -> bool {
-    let own = rustix::process::geteuid();
-    std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|of| of.uid() == own.as_raw() || own.is_root())
+/// Says whether the socket of this name is the process's that it names, as the system says: of a process that may not be looked into
+/// it is not.
+fn is_own_socket(pid: u32) -> bool {
+    let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let sockets = String::from_utf8_lossy(&sockets);
+    let of_pid = sockets.lines().filter(|line| listener(line) == Some(pid));
+    let links: Vec<_> = of_pid
+        .filter_map(|line| line.split_ascii_whitespace().nth(6))
+        .map(|number| format!("socket:[{number}]"))
+        .collect();
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    targets.any(|target| links.iter().any(|link| target.as_os_str() == link.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::net::{SocketAddr, UnixListener};
+    use std::os::fd::OwnedFd;
+    use std::process::{Command, Stdio};
 
     /// Whoever makes many sockets with such names hides nobody.
     #[test]
@@ -276,7 +277,7 @@ mod tests {
             _ => Ok(pid),
         };
         let asked = |pids: std::ops::Range<u32>| {
-            let (found, left_out) = connect_all(pids.collect(), 4, connect);
+            let Answers { answers: found, left_out } = connect_all(pids.collect(), 4, connect);
             let own: Vec<u32> = found.iter().filter_map(|(_, found)| found.as_ref().ok().copied()).collect();
             let failed =
                 found.iter().filter(|(_, found)| matches!(found, Err(WatchError::Silent(_)))).count();
@@ -287,25 +288,30 @@ mod tests {
         assert_eq!(asked(0..1010), (vec![1000, 1001, 1002, 1004], 1, 5));
     }
 
-    /// Of who takes no connections the system says nothing but the name of the socket.
+    /// Whoever takes no connections may have another process's name.
     #[test]
-    fn who_takes_no_connections_is_silent_only_where_the_process_is_there() {
-        let filled = |pid: u32| {
-            let name = SocketAddr::from_abstract_name(format!("{PREFIX}{pid}")).unwrap();
-            let listener = UnixListener::bind_addr(&name).unwrap();
+    fn who_takes_no_connections_is_silent_only_where_the_socket_is_its_own() {
+        let refused = |socket: &OwnedFd, pid: u32| {
+            let name = SocketAddrUnix::new_abstract_name(format!("{PREFIX}{pid}").as_bytes()).unwrap();
+            rustix::net::bind(socket, &name).unwrap();
             // One may wait.
-            rustix::net::listen(&listener, 0).unwrap();
-            let first = UnixStream::connect_addr(&name).unwrap();
-            (listener, first, connected(pid).unwrap_err())
+            rustix::net::listen(socket, 0).unwrap();
+            let _first = connected(pid);
+            connected(pid).unwrap_err()
         };
-        // No process has a number as high.
-        let (.., error) = filled(4_294_000_001);
-        assert!(matches!(error, WatchError::OtherUser(_)), "{error}");
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let (.., error) = filled(child.id());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(matches!(error, WatchError::Silent(_)), "{error}");
+        let socket =
+            || socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let child = |stdin: Stdio| Command::new("sleep").arg("600").stdin(stdin).spawn().unwrap();
+        let (of_child, of_others) = (socket(), socket());
+        let mut children = [child(of_child.try_clone().unwrap().into()), child(Stdio::null())];
+        let silent = refused(&of_child, children[0].id());
+        let other = refused(&of_others, children[1].id());
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(matches!(silent, WatchError::Silent(_)), "{silent}");
+        assert!(matches!(other, WatchError::OtherUser(_)), "{other}");
     }
 
     #[test]
