@@ -2,7 +2,6 @@
 //!
 //! Devices with one name are counted as one, and those that have ended go on counting: so numbers that only grow never fall.
 
-use super::watch::sum;
 use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_server::{Durations, MethodStatistics, Waiting, bucket_end_ns};
 use serde::{Deserialize, Serialize};
@@ -311,6 +310,11 @@ pub(crate) fn with_ended<I: IntoIterator<Item = DeviceMetrics>>(
     let mut all: Vec<_> = ended.values().cloned().collect();
     add_all(&mut all, open());
     all
+}
+
+/// Adds numbers that another process has said, which may be any.
+pub(crate) fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@
 
 use super::handlers::{self, circles_of};
 use super::state::{DeviceState, Identity, Polled, Process, Wait};
-use super::sum;
+use crate::device::metrics::sum;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

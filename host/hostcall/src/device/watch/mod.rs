@@ -79,11 +79,6 @@ enum Answer<T> {
     Error(String),
 }
 
-/// Adds numbers that another process has said, which may be any.
-pub(crate) fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
-    numbers.into_iter().fold(0, u64::saturating_add)
-}
-
 fn written<T: Serialize>(result: Result<T, String>) -> serde_json::Result<String> {
     serde_json::to_string(&result.map_or_else(Answer::Error, Answer::Ok))
 }

@@ -18,7 +18,7 @@ mod tests;
 use super::culprits::{Explanation, Why, by_rank};
 use super::handlers::is_waited_for;
 use super::state::{LaunchOf, Process, ThreadState, WaitGroup};
-use super::sum;
+use crate::device::metrics::sum;
 use merge::{marks, put_together};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
