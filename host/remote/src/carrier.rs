@@ -14,6 +14,9 @@ pub enum End {
     Late,
 }
 
+/// Gets told how a question ended.
+pub type Told = Box<dyn FnOnce(End) + Send + Sync>;
+
 /// A question that arrived. Dropping it ends it at the other side, with nothing.
 pub trait Arrived: Send {
     /// Returns the name behind the service's: the method's.
@@ -30,7 +33,7 @@ pub trait Asks: Send {
     /// process.
     fn is_answered(&self) -> bool;
     /// Sends a question, and calls `end` once: on any thread, which it must not hold up.
-    fn ask(&self, message: Vec<u8>, timeout: Duration, end: Box<dyn FnOnce(End) + Send + Sync>);
+    fn ask(&self, message: Vec<u8>, timeout: Duration, end: Told);
 }
 
 /// Carries questions to whoever answers, and answers back.

@@ -259,7 +259,7 @@ mod tests {
     fn question(count: u32, width: u16) -> Question {
         let head = Head { version: VERSION, width, count, rank: Some(3), batch: 7, process: 9 };
         let call = |i: u32| Asked {
-            remaining: (i % 3 > 0).then(|| Duration::from_micros(u64::from(i))),
+            remaining: (!i.is_multiple_of(3)).then(|| Duration::from_micros(u64::from(i))),
             lane: i as u8 % 64,
         };
         let words = (0..count as usize * usize::from(width)).map(|word| word as u64 * 0x0101_0101).collect();

@@ -8,7 +8,7 @@
 //! - A link is given up when nothing came for its lease: [`LEASE_MS`] here, where zenoh's own is 10 s.
 
 use crate::RemoteError;
-use crate::carrier::{Arrived, Asks, Carrier, End};
+use crate::carrier::{Arrived, Asks, Carrier, End, Told};
 use hostcall_locks::Mutex;
 use std::time::Duration;
 use zenoh::bytes::ZBytes;
@@ -128,7 +128,7 @@ struct ZenohAsks {
 }
 
 /// Tells how a question ended: by its reply, or when zenoh drops its callback.
-struct Ends(Mutex<Option<Box<dyn FnOnce(End) + Send + Sync>>>);
+struct Ends(Mutex<Option<Told>>);
 
 impl Ends {
     fn end(&self, end: End) {
@@ -150,7 +150,7 @@ impl Asks for ZenohAsks {
         self.querier.get().matching_status().wait().is_ok_and(|status| status.matching())
     }
 
-    fn ask(&self, message: Vec<u8>, timeout: Duration, end: Box<dyn FnOnce(End) + Send + Sync>) {
+    fn ask(&self, message: Vec<u8>, timeout: Duration, end: Told) {
         let ends = Ends(Mutex::new(Some(end)));
         let callback = move |reply: Reply| match reply.result() {
             Ok(sample) => ends.end(End::Answered(sample.payload().to_bytes().into_owned())),

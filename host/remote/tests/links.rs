@@ -126,8 +126,11 @@ fn address() -> String {
     format!("tcp/{place}")
 }
 
+/// A lane's status and words.
+type LaneAnswer = (Status, Vec<u64>);
+
 /// The lanes of a batch, each of which gets one answer.
-struct Lanes(Mutex<Vec<Option<(Status, Vec<u64>)>>>);
+struct Lanes(Mutex<Vec<Option<LaneAnswer>>>);
 
 impl GatheredLanes for Lanes {
     fn answer(&self, places: &[u32], statuses: &[Status], words: &[u64]) {
