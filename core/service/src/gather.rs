@@ -5,7 +5,7 @@
 //! one, which leaves when that is over: no timer, and a call that comes alone leaves at once.
 //!
 //! # What is promised
-//! - A call is in one batch, once, and [has a number](Gathered::number) that no other call of the process has.
+//! - A call is in one batch, once, and [has a number](GatheredCalls::number) that no other call of the process has.
 //! - Each lane gets one answer: the handler's, or its deadline's, a cancellation's or the server's end,
 //!   whichever comes first. A later one is dropped.
 //! - A batch is *under way* as long as a lane of it waits. Its handler's future is dropped when none does.
@@ -19,7 +19,7 @@
 //! # Who has what, and when
 //! The handler owns the [`Gathered`], with copies of all words: it may keep it, and give it to a thread or a task.
 //! The right to answer is shared with deadlines and cancellations, so that a lane may be answered by somebody else
-//! at any time: [`Gathered::waits`] tells of one, [`Wanted`] of all.
+//! at any time: [`GatheredCalls::waits`] tells of one, [`Wanted`] of all.
 
 use crate::caller::Caller;
 use hostcall_abi::service::Method;
