@@ -17,8 +17,8 @@ fn entries_are_read_whole() {
                 let head = Head { peer, lanes: 1, wave: 0, kind: 1, lap: 0 };
                 let number = u64::from(peer);
                 let entry = Entry { place: number, sequence: number, address: number, ..Entry::default() };
-                let told = waits.begin(LAUNCH, 0, head, &entry);
-                if told != ToldWait::NONE {
+                let told = waits.begin(LAUNCH, 0, head, &entry, ToldWait::NONE);
+                if told != ToldWait::COUNTED {
                     waits.end(LAUNCH, told);
                 }
             }
