@@ -1987,7 +1987,7 @@ HOSTCALL_FUNCTION void hostcall_signal_word(uint64_t address, uint64_t word) {
 
 /* A wait, and what the host was told of it. */
 struct hostcall_wait {
-    uint64_t told; /* The entry, plus one, below, and which use of it above; 0 for none. Bit 31: another lane tells it, if it can. */
+    uint64_t told; /* The entry, plus one, below, and which use of it above; 0 for none. */
     uint32_t polls;
 };
 
@@ -2041,7 +2041,7 @@ HOSTCALL_FUNCTION uint32_t hostcall_wait_held_(uint64_t context, uint64_t waits,
     return hostcall_load_(hostcall_wait_holder_(waits, entry - 1)) == (launch | told >> 32 << 32) ? entry : 0;
 }
 
-/* Says that `lanes` lanes of a wave wait, of which this is the first. Returns 0 where no entry is free. */
+/* Says that `lanes` lanes of a wave wait, of which this is the first. */
 HOSTCALL_FUNCTION uint64_t hostcall_tell_wait_of_(uint64_t context, uint64_t told, uint32_t lanes, uint64_t name, uint64_t more,
                                                   uint64_t address, uint32_t peer, uint64_t sequence) {
     const uint64_t waits = hostcall_waits_of_(context);
@@ -2095,15 +2095,9 @@ HOSTCALL_FUNCTION uint64_t hostcall_tell_wait_of_(uint64_t context, uint64_t tol
                                 (uint64_t)HOSTCALL_WAIT_FLAG_ << 49 | (uint64_t)(lap & 0x3ff) << 53 | UINT64_C(1) << 63);
         return (uint64_t)lap << 32 | (entry + 1);
     }
+    hostcall_store_(hostcall_fixed64_(waits + HOSTCALL_WAITS_TABLE_BYTE) + 8 * HOSTCALL_WAITS_UNTOLD_WORD,
+                    hostcall_add_(waits + HOSTCALL_WAITS_UNTOLD_BYTE, 1) + 1);
     return 0;
-}
-
-/* Counts a wait that has found no entry. It may find one later. */
-HOSTCALL_LONG_FUNCTION void hostcall_count_wait_(uint64_t context) {
-    const uint64_t waits = hostcall_waits_of_(context);
-    if (waits != 0)
-        hostcall_store_(hostcall_fixed64_(waits + HOSTCALL_WAITS_TABLE_BYTE) + 8 * HOSTCALL_WAITS_UNTOLD_WORD,
-                        hostcall_add_(waits + HOSTCALL_WAITS_UNTOLD_BYTE, 1) + 1);
 }
 
 /* Says of the lanes that come here for the same that they wait: the first of them has the entry. */
@@ -2123,7 +2117,7 @@ HOSTCALL_LONG_FUNCTION uint64_t hostcall_tell_wait_(uint64_t context, uint64_t t
             if (is_first)
                 told = hostcall_tell_wait_of_(context, 0, hostcall_ones_(lanes), name, more, address, peer, sequence);
             told = hostcall_of_lane_(lanes, told, hostcall_first_(lanes));
-            if (!is_first)
+            if (!is_first && told != 0)
                 told |= HOSTCALL_WAIT_OF_ANOTHER_;
         }
         left &= ~lanes;
@@ -2149,21 +2143,13 @@ HOSTCALL_FUNCTION int hostcall_wait_is_due_(uint32_t polls) {
            ((polls & (polls - 1)) == 0 || (polls & ((UINT32_C(1) << HOSTCALL_WAIT_EVERY_LOG2) - 1)) == 0);
 }
 
-/* Whether a wait that has no entry after so many polls is counted: where it was told first, so that each is counted once. */
-HOSTCALL_FUNCTION int hostcall_wait_is_counted_(uint32_t polls, uint64_t told) {
-    return polls == UINT32_C(1) << HOSTCALL_WAIT_AFTER_LOG2 && told == 0;
-}
-
 /* Counts a poll of a wait, and tells of the wait now and then. */
 HOSTCALL_FUNCTION void hostcall_wait_goes_on(struct hostcall_wait *wait, uint64_t context, const char *name, const void *polled,
                                              uint32_t peer, uint64_t sequence) {
     wait->polls++;
-    if (hostcall_wait_is_due_(wait->polls)) {
+    if (hostcall_wait_is_due_(wait->polls))
         wait->told = hostcall_tell_wait_(context, wait->told, hostcall_wait_name_(name, 0), hostcall_wait_name_(name, 8),
                                          (uint64_t)(uintptr_t)polled, peer, sequence);
-        if (hostcall_wait_is_counted_(wait->polls, wait->told))
-            hostcall_count_wait_(context);
-    }
     if (wait->polls % HOSTCALL_WAIT_POLLS_A_PAUSE_ == 0)
         hostcall_pause_();
 }

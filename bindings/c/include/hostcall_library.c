@@ -79,7 +79,7 @@ HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_first(int32_t mask) {
 #define HOSTCALL_TOKEN_POLLS_ 0x7fffffffu
 HOSTCALL_FUNCTION uint64_t hostcall_told_of_(int64_t token) {
     const uint64_t entry = (uint64_t)token >> 31 & 0x1fff, of_another = (uint64_t)token >> 44 & 1;
-    return (uint64_t)token >> 45 << 32 | entry | of_another * HOSTCALL_WAIT_OF_ANOTHER_;
+    return entry != 0 ? (uint64_t)token >> 45 << 32 | entry | of_another * HOSTCALL_WAIT_OF_ANOTHER_ : 0;
 }
 
 /*
@@ -92,12 +92,9 @@ HOSTCALL_EXPORTED_IN_LINE int64_t hostcall_wait_poll(int64_t context, int32_t ma
         return token;
     const uint32_t polls = ((uint32_t)token + 1) & HOSTCALL_TOKEN_POLLS_;
     uint64_t told = hostcall_told_of_(token);
-    if (hostcall_wait_is_due_(polls)) {
+    if (hostcall_wait_is_due_(polls))
         told = hostcall_tell_wait_((uint64_t)context, told, (uint64_t)name, (uint64_t)more, (uint64_t)address, (uint32_t)peer,
                                    (uint64_t)sequence);
-        if (hostcall_wait_is_counted_(polls, told))
-            hostcall_count_wait_((uint64_t)context);
-    }
     const uint64_t of_another = (told & HOSTCALL_WAIT_OF_ANOTHER_) != 0;
     return (int64_t)(polls | (told & 0x1fff) << 31 | of_another << 44 | told >> 32 << 45);
 }

@@ -65,16 +65,6 @@ fn threads_say_what_they_wait_for() {
     check(Command::new(&*HOST).arg("cpu"), 8);
 }
 
-/// A wait for which there is no room is counted once, and told once there is room.
-#[test]
-fn a_wait_without_an_entry_is_counted_once() {
-    let program = temporary("waits-untold");
-    let mut command = Command::new("cc");
-    command.args(["-std=c11", "-O1"]).args(FLAGS).arg("-I").arg(source("include"));
-    run(command.arg(source("tests/c/waits_untold.c")).arg("-o").arg(&program));
-    run(&mut Command::new(program));
-}
-
 #[test]
 fn kernels_in_hip_say_what_they_wait_for() {
     for level in ["-O3", "-O1"] {
