@@ -162,7 +162,7 @@ impl Imported {
 fn settle(inner: &Inner, calls: GatheredCalls, asked: &Head, end: Option<End>) {
     let error = match end {
         None => CallError::Unreachable,
-        Some(End::Nothing | End::Late) => CallError::MayHaveRun,
+        Some(End::Nothing | End::Late) => return lose(inner, calls),
         Some(End::Answered(bytes)) => match Answer::decode(&bytes) {
             Ok(answer) if answer.is_to(asked) => {
                 let counted = answer
@@ -176,12 +176,23 @@ fn settle(inner: &Inner, calls: GatheredCalls, asked: &Head, end: Option<End>) {
             _ => CallError::Malformed,
         },
     };
-    match error {
-        CallError::Unreachable => add(&inner.counts.unreachable, calls.len()),
-        CallError::MayHaveRun => add(&inner.counts.may_have_run, calls.len()),
-        _ => {}
+    if error == CallError::Unreachable {
+        add(&inner.counts.unreachable, calls.len());
     }
     calls.fail(error);
+}
+
+/// Answers the calls of a question of which nothing is known: those whose deadlines have passed are late, whoever notices it first.
+fn lose(inner: &Inner, calls: GatheredCalls) {
+    let now = Instant::now();
+    for call in 0..calls.len() {
+        if calls.deadline(call).is_some_and(|deadline| deadline <= now) {
+            calls.answer(call, Err(CallError::TimedOut));
+        } else {
+            add(&inner.counts.may_have_run, 1);
+            calls.answer(call, Err(CallError::MayHaveRun));
+        }
+    }
 }
 
 impl GatheredService for Imported {

@@ -268,11 +268,10 @@ fn who_is_silent_is_waited_for_as_long_as_was_said() {
     let address = address();
     let _answerer = Answerer::start("mute", &address);
     let (_session, store) = caller(&address);
-    for (remaining, what) in
-        [(Some(Duration::from_millis(50)), "a deadline of 50 ms"), (None, "a limit of 3 s")]
-    {
+    let deadline = (Some(Duration::from_millis(50)), CallError::TimedOut, "a deadline of 50 ms");
+    for (remaining, error, what) in [deadline, (None, CallError::MayHaveRun, "a limit of 3 s")] {
         let (ends, took) = ask(&store, 0, 3, remaining);
-        assert_eq!(ends, [Err(CallError::MayHaveRun); 3]);
+        assert_eq!(ends, [Err(error); 3]);
         tell(what, took);
     }
 }
