@@ -143,13 +143,13 @@ pub fn forgotten_calls(context: &Context) -> Outcome {
     let (stream, grid) = (session.stream()?, Grid::new(1, 60));
     let out = session.out(grid, 1)?;
     session.launch(&stream, pending_forgotten, grid, (&out,))?;
-    // Nobody has answered: the kernel does not end.
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    let waiting = session.device.waiting().len();
+    // Nobody answers: the kernel does not end.
+    gates.wait_for_arrivals(60)?;
+    let waiting = session.device.waiting().iter().map(|waiting| waiting.lanes).sum::<u32>();
     gates.open_all();
     stream.synchronize().map_err(|error| error.to_string())?;
     done(&read(&out)?)?;
-    same!(waiting > 0, true);
+    same!(waiting, 60);
     for _ in 0..40 {
         session.all_done(pending_forgotten, Grid::new(2, 60))?;
     }
