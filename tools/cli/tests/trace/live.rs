@@ -177,7 +177,8 @@ fn an_interrupted_page_leaves_nothing() {
         assert!(begin.elapsed() < Duration::from_secs(60), "no trace begins");
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(Command::new("kill").args(["-INT", &serving.id().to_string()]).status().unwrap().success());
+    // Not the terminal's signal, which a shell has what it starts in the background ignore.
+    assert!(Command::new("kill").args(["-TERM", &serving.id().to_string()]).status().unwrap().success());
     serving.wait().unwrap();
     let left: Vec<_> = folder.path().read_dir().unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
