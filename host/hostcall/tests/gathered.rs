@@ -218,19 +218,22 @@ fn ask(device: &Device, waves: u32, timeout_us: u32, rounds: u32) -> Vec<u64> {
     out.read().unwrap()
 }
 
+/// The calls of each batch that a handler has seen by now.
+fn batches(sees: &mpsc::Receiver<Seen>) -> Vec<usize> {
+    let of_batch = |seen| match seen {
+        Seen::Batch(calls) => Some(calls),
+        _ => None,
+    };
+    sees.try_iter().filter_map(of_batch).collect()
+}
+
 #[test]
 fn all_lanes_get_their_own_answers() {
     let (handler, sees) = Handler::new(Does::Answers);
     let device = open(&handler, Gather::default());
     let got = ask(&device, 32, 0, 20);
     assert!(got.iter().zip(0..).all(|(got, key)| *got == OK + key + 1));
-    let batches: Vec<_> = sees
-        .try_iter()
-        .filter_map(|seen| match seen {
-            Seen::Batch(calls) => Some(calls),
-            _ => None,
-        })
-        .collect();
+    let batches = batches(&sees);
     assert_eq!(batches.iter().sum::<usize>(), 32 * 32 * 20);
     assert_eq!(handler.most_under_way.load(Ordering::SeqCst), 1);
     assert_eq!(handler.numbers.lock().unwrap().len(), 32 * 32 * 20);
@@ -257,13 +260,7 @@ fn calls_gather_while_a_batch_is_under_way() {
     assert!(device.waiting().iter().all(|waiting| waiting.service == "Index::next"));
     opens.send(()).unwrap();
     assert!(asking.join().unwrap().iter().all(|got| *got >= OK));
-    let batches: Vec<_> = sees
-        .try_iter()
-        .filter_map(|seen| match seen {
-            Seen::Batch(calls) => Some(calls),
-            _ => None,
-        })
-        .collect();
+    let batches = batches(&sees);
     assert_eq!(batches.iter().sum::<usize>(), 1024 - first);
     // A call waits for the watchdog's eyes a moment before it is in its queue: the last ones may be late for the batch.
     assert!(batches.len() <= 2, "{batches:?}");

@@ -268,6 +268,15 @@ fn goes_on(lane: &Lane, began: &[Global<u32>]) {
     }
 }
 
+/// Waits until each lane has begun.
+fn wait_for_all(began: &PinnedBuffer<u32>) {
+    let begin = Instant::now();
+    while began.iter().any(|began| began.get() == 0) {
+        assert!(begin.elapsed() < PATIENCE, "the kernel does not begin");
+        thread::yield_now();
+    }
+}
+
 /// Waves that hold a slot one after the other share a page, and each record says whose it is.
 #[test]
 fn short_waves_share_pages() {
@@ -299,11 +308,7 @@ fn what_cancelled_waves_said_is_there() {
     let device = Device::builder("cpu").trace(&tracer).open().unwrap();
     let (stream, began) = (device.stream().unwrap(), device.pinned::<u32>(4).unwrap());
     let launch = goes_on.launch(&stream, Grid::new(4, 1), (&began,)).unwrap();
-    let begin = Instant::now();
-    while began.iter().any(|began| began.get() == 0) {
-        assert!(begin.elapsed() < PATIENCE, "the kernel does not begin");
-        thread::yield_now();
-    }
+    wait_for_all(&began);
     launch.cancel();
     stream.synchronize_for(PATIENCE).unwrap_err();
     drop((stream, device));
@@ -333,11 +338,7 @@ fn lanes_that_are_ended_by_force_lose_no_pages() {
     for _ in 0..LAUNCHES {
         began.iter().for_each(|began| began.set(0));
         let launch = writes_on.launch(&stream, Grid::new(3, 1), (&began,)).unwrap();
-        let begin = Instant::now();
-        while began.iter().any(|began| began.get() == 0) {
-            assert!(begin.elapsed() < PATIENCE, "the kernel does not begin");
-            thread::yield_now();
-        }
+        wait_for_all(&began);
         launch.cancel();
         stream.synchronize_for(PATIENCE).unwrap_err();
     }

@@ -17,7 +17,7 @@ use crate::counts::add;
 use crate::import::key_of;
 use crate::message::{Answer, Bad, Head, MAX_BYTES, Question};
 use crate::once::Once;
-use crate::session::{Inner, Session, check_name};
+use crate::session::{Inner, Session, check_name, spawn};
 use futures_lite::future::block_on;
 use hostcall_abi::CallError;
 use hostcall_abi::service::Method;
@@ -87,11 +87,6 @@ pub fn export_gathered(
     spawn(move || door.run(&arrived))?;
     let answers = session.0.carrier.answers(name, Box::new(move |question| _ = arrive.send(question)))?;
     Ok(Export { _answers: answers, name: name.to_owned() })
-}
-
-fn spawn(run: impl FnOnce() + Send + 'static) -> Result<(), RemoteError> {
-    let thread = std::thread::Builder::new().name("hostcall-remote".into());
-    thread.spawn(run).map(drop).map_err(RemoteError::Thread)
 }
 
 /// Checks what arrives.
@@ -232,7 +227,7 @@ impl Lanes {
         let Some(arrived) = self.arrived.lock().take() else { return };
         let statuses =
             answers.of.into_iter().map(|status| status.unwrap_or(Status::Error(CallError::Cancelled)));
-        let head = Head { width: answers.width as u16, rank: None, ..self.head };
+        let head = Head { width: answers.width as u16, ..self.head };
         arrived.answer(Answer { head, statuses: statuses.collect(), words: answers.words }.encode());
         add(&self.inner.counts.answered, 1);
     }

@@ -14,7 +14,7 @@ use crate::RemoteError;
 use crate::carrier::{Asks, End};
 use crate::counts::add;
 use crate::message::{Answer, Asked, Bad, Head, MAX_CALLS, Question, VERSION};
-use crate::session::{Inner, Session, check_name};
+use crate::session::{Inner, Session, check_name, spawn};
 use hostcall_abi::CallError;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::Status;
@@ -77,9 +77,8 @@ pub fn import(session: &Session, name: &str, methods: &'static [Method]) -> Resu
     }
     let (questions, to_ask) = flume::unbounded();
     let inner = session.0.clone();
-    let thread = std::thread::Builder::new().name("hostcall-remote".into());
     let asker = Asker { asks, inner, lost: Some(Instant::now()) };
-    thread.spawn(move || asker.run(&to_ask)).map_err(RemoteError::Thread)?;
+    spawn(move || asker.run(&to_ask))?;
     Ok(Imported { methods, inner: session.0.clone(), questions })
 }
 
@@ -148,7 +147,6 @@ impl Imported {
             version: VERSION,
             width: calls.argument_words() as u16,
             count: calls.len() as u32,
-            rank: inner.rank,
             batch: inner.batches.fetch_add(1, Ordering::Relaxed),
             process: inner.process,
         };

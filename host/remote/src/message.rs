@@ -10,7 +10,7 @@
 //! | 4 | version, 16 bits: 1 | the same |
 //! | 6 | argument words of a call, 16 bits | result words |
 //! | 8 | how many calls, 32 bits | the same number |
-//! | 12 | the caller's rank, 32 bits; all ones: none | 0 |
+//! | 12 | 0, 32 bits | 0 |
 //! | 16 | the batch's number, which goes up in a process | the question's |
 //! | 24 | which process it is: a number that no other process has | the question's |
 //! | 32 | the hash of the method's name and types | for each call its status, 64 bits |
@@ -46,8 +46,6 @@ pub struct Head {
     pub width: u16,
     /// How many calls.
     pub count: u32,
-    /// The caller's rank, if it has one.
-    pub rank: Option<u32>,
     /// The number of the batch.
     pub batch: u64,
     /// The process that calls.
@@ -123,8 +121,8 @@ impl Reader<'_> {
             return Err(Bad::Malformed);
         }
         let (version, width, count) = (self.u16()?, self.u16()?, self.u32()?);
-        let rank = Some(self.u32()?).filter(|rank| *rank != u32::MAX);
-        let head = Head { version, width, count, rank, batch: self.u64()?, process: self.u64()? };
+        let zero = self.u32()?;
+        let head = Head { version, width, count, batch: self.u64()?, process: self.u64()? };
         if count == 0 || count as usize > MAX_CALLS {
             return Err(Bad::Malformed);
         }
@@ -132,7 +130,7 @@ impl Reader<'_> {
             return Err(Bad::OtherVersion(head));
         }
         let together = count as usize * usize::from(width);
-        if usize::from(width) > MAX_TYPED_WORDS || together > MAX_WORDS_TOGETHER {
+        if zero != 0 || usize::from(width) > MAX_TYPED_WORDS || together > MAX_WORDS_TOGETHER {
             return Err(Bad::Malformed);
         }
         Ok(head)
@@ -154,7 +152,7 @@ impl Head {
         to.extend_from_slice(&self.version.to_le_bytes());
         to.extend_from_slice(&self.width.to_le_bytes());
         to.extend_from_slice(&self.count.to_le_bytes());
-        to.extend_from_slice(&self.rank.unwrap_or(u32::MAX).to_le_bytes());
+        to.extend_from_slice(&[0; 4]);
         to.extend_from_slice(&self.batch.to_le_bytes());
         to.extend_from_slice(&self.process.to_le_bytes());
     }
@@ -212,7 +210,7 @@ impl Answer {
     /// Returns the answer to a question that has no results.
     pub fn all(head: Head, status: Status) -> Self {
         let statuses = vec![status; head.count as usize];
-        Self { head: Head { version: VERSION, width: 0, rank: None, ..head }, statuses, words: Vec::new() }
+        Self { head: Head { version: VERSION, width: 0, ..head }, statuses, words: Vec::new() }
     }
 
     /// Returns the message. `words` and `statuses` are as many as the head says.
@@ -257,7 +255,7 @@ mod tests {
     use hostcall_abi::CallError;
 
     fn question(count: u32, width: u16) -> Question {
-        let head = Head { version: VERSION, width, count, rank: Some(3), batch: 7, process: 9 };
+        let head = Head { version: VERSION, width, count, batch: 7, process: 9 };
         let call = |i: u32| Asked {
             remaining: (!i.is_multiple_of(3)).then(|| Duration::from_micros(u64::from(i))),
             lane: i as u8 % 64,
@@ -273,7 +271,7 @@ mod tests {
             1 => Status::Error(CallError::Failed(-5)),
             _ => Status::Error(CallError::Busy),
         };
-        let head = Head { rank: None, ..question.head };
+        let head = question.head;
         Answer { head, statuses: (0..count).map(status).collect(), words: question.words }
     }
 

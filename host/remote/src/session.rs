@@ -19,7 +19,6 @@ pub(crate) struct Inner {
     pub counts: Counts,
     /// A number that no other process has, nor this one after `fork` and a new session.
     pub process: u64,
-    pub rank: Option<u32>,
     pub batches: AtomicU64,
     pub longest: Duration,
     pub patience: Duration,
@@ -36,7 +35,6 @@ impl Session {
     pub fn builder() -> SessionBuilder {
         SessionBuilder {
             job: "default".to_owned(),
-            rank: None,
             listen: Vec::new(),
             connect: Vec::new(),
             may_listen_everywhere: false,
@@ -57,7 +55,6 @@ impl Session {
 #[derive(Clone, Debug)]
 pub struct SessionBuilder {
     job: String,
-    rank: Option<u32>,
     listen: Vec<String>,
     connect: Vec<String>,
     may_listen_everywhere: bool,
@@ -71,11 +68,6 @@ impl SessionBuilder {
     /// Whose services are meant: sessions of other jobs see none of these. Default `default`.
     pub fn job(self, job: impl Into<String>) -> Self {
         Self { job: job.into(), ..self }
-    }
-
-    /// The rank of this process in its job, which answerers are told.
-    pub fn rank(self, rank: u32) -> Self {
-        Self { rank: Some(rank), ..self }
     }
 
     /// Listens at an address, such as `tcp/127.0.0.1:7447`, for others that connect. Other addresses than this machine's own
@@ -145,7 +137,6 @@ impl SessionBuilder {
             carrier: Box::new(carrier),
             counts: Counts::default(),
             process: process_number(),
-            rank: self.rank,
             batches: AtomicU64::new(0),
             longest: self.longest,
             patience: self.patience,
@@ -159,6 +150,12 @@ fn process_number() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     // Keys of the hasher are random in each process.
     RandomState::new().hash_one((std::process::id(), now))
+}
+
+/// Starts a thread of this crate.
+pub(crate) fn spawn(run: impl FnOnce() + Send + 'static) -> Result<(), RemoteError> {
+    let thread = std::thread::Builder::new().name("hostcall-remote".into());
+    thread.spawn(run).map(drop).map_err(RemoteError::Thread)
 }
 
 /// Checks that a name can be part of a key.

@@ -5,7 +5,7 @@
 //!   anything is sent.
 //! - Its callbacks must not wait, nor its functions be called from a runtime of one thread. So they are called on threads of
 //!   this crate, and callbacks pass on what they get.
-//! - A link is given up when nothing came for its lease: [`LEASE_MS`] here, where zenoh's own is 10 s.
+//! - A link is given up when nothing came for its lease: 1.5 s here, where zenoh's own is 10 s.
 
 use crate::RemoteError;
 use crate::carrier::{Arrived, Asks, Carrier, End, Told};
@@ -15,9 +15,6 @@ use zenoh::bytes::ZBytes;
 use zenoh::qos::CongestionControl;
 use zenoh::query::{ConsolidationMode, Querier, Query, QueryTarget, Queryable, Reply};
 use zenoh::{Config, Session, Wait};
-
-/// After how many ms of silence a link is given up, at both ends.
-const LEASE_MS: u32 = 1500;
 
 /// What zenoh is told before what a user says: nothing is looked for on the network, and nothing listens.
 const DEFAULTS: [(&str, &str); 12] = [
@@ -34,8 +31,6 @@ const DEFAULTS: [(&str, &str); 12] = [
     ("transport/shared_memory/enabled", "false"),
     ("transport/unicast/max_sessions", "10000"),
 ];
-
-const _: () = assert!(LEASE_MS == 1500, "as `DEFAULTS` has it");
 
 /// Runs what calls zenoh on a thread that no runtime has.
 fn apart<T: Send>(run: impl FnOnce() -> T + Send) -> T {

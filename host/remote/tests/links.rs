@@ -3,6 +3,9 @@
 //!
 //! With `HOSTCALL_REMOTE_TIMES=1` and `--nocapture` the tests tell how long things took.
 
+mod answerer;
+
+use answerer::{Answerer, LONG, address, tell};
 use futures_lite::future::block_on;
 use hostcall_abi::CallError;
 use hostcall_abi::service::Method;
@@ -10,19 +13,9 @@ use hostcall_abi::status::Status;
 use hostcall_remote::{Imported, Session, export, import};
 use hostcall_service::gather::{GatheredCall, GatheredLanes};
 use hostcall_service::{Caller, GatheredCalls, GatheredService, Reply, Request, Service};
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
-
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(120);
-
-/// In the environment: what an answering process is to do, and where.
-const ROLE: &str = "HOSTCALL_REMOTE_ROLE";
-const ADDRESS: &str = "HOSTCALL_REMOTE_ADDRESS";
 
 static METHODS: [Method; 2] = [Method::untyped("Store::next", 700), Method::untyped("Store::panics", 701)];
 static FEWER: [Method; 1] = [Method::untyped("Store::next", 700)];
@@ -51,79 +44,13 @@ impl Service for Store {
     }
 }
 
-/// The answering process: it ends with its parent, whose end of the pipe it reads.
 #[test]
 #[ignore = "the other tests run it as a process of its own"]
 fn answerer() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    std::panic::set_hook(Box::new(|_| ()));
-    let mut session = Session::builder().listen(std::env::var(ADDRESS).unwrap());
-    if role == "denies" {
-        session = session.setting(
-            "access_control",
-            r#"{ enabled: true, default_permission: "deny", rules: [], subjects: [], policies: [] }"#,
-        );
-    }
-    let session = session.open().unwrap();
-    let methods = if role == "fewer" { &FEWER[..] } else { &METHODS[..] };
-    let _export = export(&session, "store", Store { is_mute: role == "mute", methods }).unwrap();
-    println!("READY");
-    let _ = std::io::stdin().read(&mut [0]);
-}
-
-/// A process that answers. It is killed when this is dropped.
-struct Answerer {
-    process: Child,
-    says: BufReader<ChildStdout>,
-}
-
-impl Answerer {
-    fn start(role: &str, address: &str) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "answerer", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .env(ADDRESS, address)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let says = BufReader::new(process.stdout.take().unwrap());
-        let mut answerer = Self { process, says };
-        answerer.wait_for("READY");
-        answerer
-    }
-
-    /// Waits until the process says this.
-    fn wait_for(&mut self, what: &str) {
-        let mut line = String::new();
-        while !line.contains(what) {
-            line.clear();
-            assert!(self.says.read_line(&mut line).unwrap() > 0, "the process ended before it said {what}");
-        }
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Answerer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// An address of this machine that nobody listens at.
-fn address() -> String {
-    let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    format!("tcp/{place}")
+    answerer::answer(|session, role| {
+        let methods = if role == "fewer" { &FEWER[..] } else { &METHODS[..] };
+        export(session, "store", Store { is_mute: role == "mute", methods })
+    });
 }
 
 /// A lane's status and words.
@@ -185,12 +112,6 @@ fn caller(address: &str) -> (Session, Imported) {
     let session = Session::builder().connect(address).longest(Duration::from_secs(3)).open().unwrap();
     let store = import(&session, "store", &METHODS).unwrap();
     (session, store)
-}
-
-fn tell(what: &str, took: Duration) {
-    if std::env::var("HOSTCALL_REMOTE_TIMES").is_ok() {
-        println!("{what}: {took:.2?}");
-    }
 }
 
 /// Asks until an answer comes. Returns who answered, and how long that took.

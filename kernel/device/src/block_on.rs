@@ -43,17 +43,18 @@ impl Lane {
     pub fn block_on<F: IntoFuture>(&self, future: F) -> F::Output {
         let mut future = pin!(future.into_future());
         let mut context = Context::from_waker(Waker::noop());
-        let (mut rounds, mut began_ns) = (0, 0);
+        let (mut rounds, began_ns) = (0, self.clock_ns());
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 return output;
             }
-            rounds += 1;
-            // A lane that has waited for long learns of the end a part of that time later.
-            match self.clock_ns() {
-                _ if rounds < ROUNDS_AWAKE => self.pause(),
-                now_ns if rounds == ROUNDS_AWAKE => began_ns = now_ns,
-                now_ns => crate::target::sleep(((now_ns - began_ns) / 8).min(LONGEST_SLEEP_NS)),
+            if rounds < ROUNDS_AWAKE {
+                rounds += 1;
+                self.pause();
+            } else {
+                // A lane that has waited for long learns of the end a part of that time later.
+                let waited_ns = self.clock_ns().saturating_sub(began_ns);
+                crate::target::sleep((waited_ns / 8).min(LONGEST_SLEEP_NS));
             }
         }
     }

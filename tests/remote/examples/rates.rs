@@ -1,6 +1,6 @@
 //! How quickly another process answers, beside the same handler in this one, in one run:
 //!
-//! `cargo run --release -p hostcall-remote --example rates [WAVES [ROUNDS]]`
+//! `cargo run --release -p hostcall-remote-tests --example rates [WAVES [ROUNDS]]`
 
 use hostcall::hostcall_device::{CallError, Lane, kernel, service};
 use hostcall::{Device, Gather, Gathered, Grid, LaunchKernel};
@@ -57,8 +57,9 @@ fn rate(device: &Device, waves: u32, lanes: u32, rounds: u32) -> Result<f64, Box
     Ok(rates[rates.len() / 2])
 }
 
-/// The median time of a question with one call, without any device.
-fn question(address: &str, rounds: u32) -> Result<Duration, Box<dyn Error>> {
+/// The median time of a question with one call, without any device. `process` is another number each time: an answerer drops
+/// what it had before.
+fn question(address: &str, process: u64, rounds: u32) -> Result<Duration, Box<dyn Error>> {
     let mut config = zenoh::Config::default();
     let endpoint = format!("[{address:?}]");
     for (name, value) in
@@ -68,7 +69,7 @@ fn question(address: &str, rounds: u32) -> Result<Duration, Box<dyn Error>> {
     }
     let session = zenoh::open(config).wait().map_err(|error| error.to_string())?;
     std::thread::sleep(Duration::from_millis(500));
-    let head = Head { version: VERSION, width: 1, count: 1, rank: None, batch: 0, process: 1 };
+    let head = Head { version: VERSION, width: 1, count: 1, batch: 0, process };
     let mut times = Vec::new();
     for batch in 0..u64::from(rounds) {
         let question = Question {
@@ -163,7 +164,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(1e6 * f64::from(lanes) / rate(device, 1, lanes, 1000)?)
         };
         let (local, remote) = (time(&gathered)?, time(&remote)?);
-        let bare = question(&address, 2000)?.as_secs_f64() * 1e6;
+        let bare = question(&address, lanes.into(), 2000)?.as_secs_f64() * 1e6;
         println!(
             "{what}: local {local:.1} us, question {bare:.1} us, remote {remote:.1} us = {:.2} x their sum",
             remote / (local + bare)

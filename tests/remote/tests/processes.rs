@@ -3,20 +3,14 @@
 //!
 //! With `HOSTCALL_REMOTE_TIMES=1` and `--nocapture` the tests tell how long things took.
 
+#[path = "../../../host/remote/tests/answerer/mod.rs"]
+mod answerer;
+
+use answerer::{Answerer, LONG, address, tell};
 use hostcall::hostcall_device::{CallError, Global, Lane, kernel, service};
 use hostcall::{Device, Gather, Gathered, Grid, LaunchKernel};
 use hostcall_remote::{Session, export, export_gathered, import};
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(120);
-
-/// In the environment: what an answering process is to do, and where.
-const ROLE: &str = "HOSTCALL_REMOTE_ROLE";
-const ADDRESS: &str = "HOSTCALL_REMOTE_ADDRESS";
 
 #[service]
 trait Store {
@@ -79,84 +73,15 @@ impl other::StoreHandler for OtherTypes {
     }
 }
 
-/// The answering process: it ends with its parent, whose end of the pipe it reads.
 #[test]
 #[ignore = "the other tests run it as a process of its own"]
 fn answerer() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    std::panic::set_hook(Box::new(|_| ()));
-    let mut session = Session::builder().listen(std::env::var(ADDRESS).unwrap());
-    if role == "denies" {
-        session = session.setting(
-            "access_control",
-            r#"{ enabled: true, default_permission: "deny", rules: [], subjects: [], policies: [] }"#,
-        );
-    }
-    let session = session.open().unwrap();
-    let _export = match &*role {
-        "mute" => export(&session, "store", Store::serve(Mute)),
-        "other" => export(&session, "store", other::Store::serve(OtherTypes)),
-        "gathered" => export_gathered(&session, "store", Store::serve_gathered(Answers)),
-        _ => export(&session, "store", Store::serve(Answers)),
-    }
-    .unwrap();
-    println!("READY");
-    let _ = std::io::stdin().read(&mut [0]);
-}
-
-/// A process that answers. It is killed when this is dropped.
-struct Answerer {
-    process: Child,
-    says: BufReader<ChildStdout>,
-}
-
-impl Answerer {
-    fn start(role: &str, address: &str) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "answerer", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .env(ADDRESS, address)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let says = BufReader::new(process.stdout.take().unwrap());
-        let mut answerer = Self { process, says };
-        answerer.wait_for("READY");
-        answerer
-    }
-
-    /// Waits until the process says this.
-    fn wait_for(&mut self, what: &str) {
-        let mut line = String::new();
-        while !line.contains(what) {
-            line.clear();
-            assert!(self.says.read_line(&mut line).unwrap() > 0, "the process ended before it said {what}");
-        }
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Answerer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// An address of this machine that nobody listens at.
-fn address() -> String {
-    let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    format!("tcp/{place}")
+    answerer::answer(|session, role| match role {
+        "mute" => export(session, "store", Store::serve(Mute)),
+        "other" => export(session, "store", other::Store::serve(OtherTypes)),
+        "gathered" => export_gathered(session, "store", Store::serve_gathered(Answers)),
+        _ => export(session, "store", Store::serve(Answers)),
+    });
 }
 
 const OK: u64 = 1 << 60;
@@ -213,12 +138,6 @@ fn caller(address: &str) -> (Session, Device) {
     let session = Session::builder().connect(address).longest(Duration::from_secs(3)).open().unwrap();
     let device = open(&session, Gather::default());
     (session, device)
-}
-
-fn tell(what: &str, took: Duration) {
-    if std::env::var("HOSTCALL_REMOTE_TIMES").is_ok() {
-        println!("{what}: {took:.1?}");
-    }
 }
 
 /// Asks one wave until an answer comes. Returns how long that took.

@@ -222,7 +222,6 @@ const NO_MEMORY: i32 = 12;
 /// Starts a thread, which [`run_thread`]s `start` on a stack of so many bytes.
 #[unsafe(no_mangle)]
 extern "C" fn __hostcall_std_spawn(start: *mut u8, stack_bytes: usize) -> i32 {
-    // Also says to who starts a program how many waves it takes.
     let waves = waves();
     let one_more = |running| (running < waves as u32).then_some(running + 1);
     if RUNNING.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_more).is_err() {

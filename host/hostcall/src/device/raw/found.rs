@@ -64,8 +64,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Nothing is found yet, of records of so many bytes each.
-    pub fn new(core: &Core, memory: &Arc<Memory>, home_slots: u32, unit: u32) -> Result<Self, Error> {
+    /// Nothing is found yet, of records of so many bytes each, which are trace points or a user's.
+    pub fn new(
+        core: &Core,
+        memory: &Arc<Memory>,
+        home_slots: u32,
+        unit: u32,
+        is_of_points: bool,
+    ) -> Result<Self, Error> {
         let copier = memory.is_staged().then(|| Copier::new(core, memory.clone())).transpose()?;
         let block_pages = if copier.is_some() { copier::block_pages(&memory.layout) } else { 1 };
         let mut found = Self {
@@ -75,7 +81,7 @@ impl Found {
             lent: 0,
             overwritten_told: 0,
             is_left_alone: false,
-            may_be_lost: true,
+            may_be_lost: !is_of_points,
             swept_after: 0,
         };
         found.tell();

@@ -229,7 +229,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
         let home_slots = device.inner.channel_params.sizes.layout.home_slots;
         let memory = Arc::new(Memory::new(&device.inner.core, layout, home_slots, placement, call)?);
         let unit = if size_of::<T>().is_multiple_of(8) { size_of::<T>() as u32 } else { 8 };
-        let found = Mutex::new(Found::new(&device.inner.core, &memory, home_slots, unit)?);
+        let found = Mutex::new(Found::new(&device.inner.core, &memory, home_slots, unit, false)?);
         let (core, server) = (device.inner.core.clone(), device.inner.server.clone());
         let (device, overwrites, users) = (Some(device.clone()), P::OVERWRITES, AtomicUsize::new(1));
         let number = core.holders.next_number();

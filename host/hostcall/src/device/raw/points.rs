@@ -370,7 +370,7 @@ impl PointsChannel {
         // SAFETY: the memory is new, and as long.
         unsafe { core.backend.write_now(params.address(), memory.params().as_bytes()) }?;
         others.connect(&memory)?;
-        let found = Mutex::new(Found::new(&core, &memory, self.home_slots, UNIT)?);
+        let found = Mutex::new(Found::new(&core, &memory, self.home_slots, UNIT, true)?);
         let inner = Arc::new(Inner {
             core,
             server: server.clone(),
