@@ -222,9 +222,32 @@ impl FaultyHandler for Faults {
 }
 
 /// The handler of [`Gate`], [`AsyncGate`] and [`Keys`]: gates that are open, and waiting for others. Clones
-/// share them.
-#[derive(Clone, Default)]
-pub struct Gates(Arc<Shared>);
+/// share them. All open when the one is dropped that is nobody's clone, at a case's end: a handler that waits
+/// keeps its thread, and the cases that follow want some.
+pub struct Gates {
+    shared: Arc<Shared>,
+    is_clone: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Gates {
+        Gates { shared: Arc::default(), is_clone: false }
+    }
+}
+
+impl Clone for Gates {
+    fn clone(&self) -> Gates {
+        Gates { shared: self.shared.clone(), is_clone: true }
+    }
+}
+
+impl Drop for Gates {
+    fn drop(&mut self) {
+        if !self.is_clone {
+            self.open_all();
+        }
+    }
+}
 
 #[derive(Default)]
 struct Shared {
@@ -258,12 +281,12 @@ impl Gates {
 
     /// Changes what is open, and wakes who waits.
     fn change(&self, change: impl FnOnce(&mut Passages)) {
-        let mut passages = self.0.passages.lock();
+        let mut passages = self.shared.passages.lock();
         change(&mut passages);
         let wakers = std::mem::take(&mut passages.wakers);
         drop(passages);
         wakers.into_iter().for_each(Waker::wake);
-        self.0.opened.notify_all();
+        self.shared.opened.notify_all();
     }
 
     /// Opens every gate, now and later.
@@ -272,16 +295,16 @@ impl Gates {
     }
 
     fn arrive(&self) {
-        self.0.passages.lock().arrived += 1;
-        self.0.came.notify_all();
+        self.shared.passages.lock().arrived += 1;
+        self.shared.came.notify_all();
     }
 
     /// Waits until so many calls have come to gates. When they do not come, the gates open, so that the case can
     /// end.
     pub fn wait_for_arrivals(&self, count: usize) -> Result<(), String> {
-        let mut passages = self.0.passages.lock();
+        let mut passages = self.shared.passages.lock();
         while passages.arrived < count {
-            if self.0.came.wait_for(&mut passages, Duration::from_secs(60)).timed_out() {
+            if self.shared.came.wait_for(&mut passages, Duration::from_secs(60)).timed_out() {
                 let arrived = passages.arrived;
                 drop(passages);
                 self.open_all();
@@ -295,9 +318,9 @@ impl Gates {
 impl GateHandler for Gates {
     fn pass(&self, key: u64) -> Result<u64, CallError> {
         self.arrive();
-        let mut passages = self.0.passages.lock();
+        let mut passages = self.shared.passages.lock();
         while !passages.is_open(key) {
-            self.0.opened.wait(&mut passages);
+            self.shared.opened.wait(&mut passages);
         }
         Ok(key)
     }
@@ -307,7 +330,7 @@ impl AsyncGateAsyncHandler for Gates {
     async fn pass(&self, key: u64) -> Result<u64, CallError> {
         self.arrive();
         poll_fn(|context| {
-            let mut passages = self.0.passages.lock();
+            let mut passages = self.shared.passages.lock();
             if passages.is_open(key) {
                 return Poll::Ready(Ok(key));
             }

@@ -14,14 +14,14 @@ fn open(context: &Context) -> Result<(Session, Gates), String> {
 }
 
 pub fn joined(context: &Context) -> Outcome {
-    let (session, _) = open(context)?;
+    let (session, _gates) = open(context)?;
     session.all_done(futures_joined, Grid::new(1, 1))?;
     session.all_done(futures_joined, Grid::new(3, 70))
 }
 
 /// One lane with more calls than there are extra slots, and many lanes with more of them together.
 pub fn unordered(context: &Context) -> Outcome {
-    let (session, _) = open(context)?;
+    let (session, _gates) = open(context)?;
     for (grid, count) in [(Grid::new(1, 1), 64u64), (Grid::new(1, 1), 2000), (Grid::new(2, 40), 30)] {
         let out = session.out(grid, 1)?;
         session.run(futures_unordered, grid, (count, &out))?;
@@ -32,7 +32,7 @@ pub fn unordered(context: &Context) -> Outcome {
 
 /// Slots of calls that were forgotten are given back while the kernel runs, and at its end.
 pub fn chosen(context: &Context) -> Outcome {
-    let (session, _) = open(context)?;
+    let (session, _gates) = open(context)?;
     for (grid, rounds) in [(Grid::new(1, 1), 1500u64), (Grid::new(2, 40), 20)] {
         let out = session.out(grid, 1)?;
         session.run(futures_chosen, grid, (rounds, &out))?;
