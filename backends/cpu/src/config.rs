@@ -16,7 +16,8 @@ pub struct Config {
     pub resident_waves: u32,
     /// Lanes resident at once, over all launches. One launch gets at most seven eighths of lanes and waves, but for its first
     /// workgroup. Each lane has a stack with a guard below, which takes two memory
-    /// mappings, and Linux gives a process 65,530 of them unless `vm.max_map_count` says otherwise.
+    /// mappings. Linux gives a process 65,530 of them unless `vm.max_map_count` says otherwise, and the stacks of all its
+    /// devices take at most three quarters: a launch that needs more fails.
     pub resident_lanes: u32,
     /// Bytes of a lane's stack.
     pub stack_bytes: usize,

@@ -4,10 +4,11 @@ use crate::identity::{self, Founding, Identity};
 use corosensei::stack::{Stack, StackPointer};
 use hostcall_locks::Mutex;
 use std::collections::BTreeMap;
-use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::ptr;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, io, ptr};
 
 /// Bytes below a lane's stack that become part of it when the lane overflows where it cannot be ended, in an
 /// allocator for example. They hold the frames until the lane leaves that place.
@@ -16,8 +17,10 @@ const RESERVE_BYTES: usize = 256 << 10;
 /// A lane's stack in an address range of its own. From below: a guard page that stays inaccessible, the reserve, which
 /// is inaccessible until [`open_reserve`] opens it, the stack, and the thread block of its [`Identity`].
 ///
-/// The range is two memory mappings, as the guard and the reserve are one while the reserve is closed. It stays mapped as long
-/// as the process lives; who needs a stack gets one that is not used any more, if there is one.
+/// The range is [two memory mappings](MAPPINGS), as the guard and the reserve are one while the reserve is closed. It stays
+/// mapped as long as the process lives; who needs a stack gets one that is not used any more, if there is one. All stacks
+/// together take at most three quarters of the mappings that a process may have: one that has none left cannot even start a
+/// thread, on which Rust's library ends it.
 pub(crate) struct LaneStack {
     parts: Parts,
 }
@@ -30,6 +33,12 @@ struct Parts {
     stack_bytes: usize,
     identity: Identity,
 }
+
+/// Memory mappings of a stack.
+const MAPPINGS: usize = 2;
+
+/// Stacks that were made, or are about to be.
+static MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// Stacks that nobody uses, by their room.
 static UNUSED: Mutex<BTreeMap<usize, Vec<Parts>>> = Mutex::new(BTreeMap::new());
@@ -51,7 +60,7 @@ impl LaneStack {
     /// Returns stacks with room for `stack_bytes`, rounded up to whole pages: `count`, or as many as there can be, at least one.
     ///
     /// # Errors
-    /// The system has no memory or no thread, or the process has too many mappings.
+    /// The system has no memory or no thread, or the process's stacks have the mappings that they may have.
     pub fn some(stack_bytes: usize, count: usize) -> io::Result<Vec<LaneStack>> {
         // SAFETY: has no preconditions.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
@@ -60,6 +69,7 @@ impl LaneStack {
         if let Some(parts) = UNUSED.lock().get_mut(&stack_bytes).and_then(Vec::pop) {
             return Ok(vec![LaneStack { parts }]);
         }
+        let count = reserve(count)?;
         let begun: Vec<_> = (0..count).map(|_| Self::begin(page_bytes, stack_bytes)).collect();
         let made = begun.into_iter().map(|begun| {
             let (start, founding) = begun?;
@@ -67,6 +77,7 @@ impl LaneStack {
             Ok(LaneStack { parts: Parts { start, page_bytes, stack_bytes, identity } })
         });
         let (made, failed): (Vec<_>, Vec<_>) = made.partition(io::Result::is_ok);
+        MADE.fetch_sub(failed.len(), Ordering::Relaxed);
         match failed.into_iter().next() {
             Some(Err(error)) if made.is_empty() => Err(error),
             _ => Ok(made.into_iter().flatten().collect()),
@@ -109,6 +120,27 @@ impl LaneStack {
     pub fn identity(&self) -> Identity {
         self.parts.identity
     }
+}
+
+/// Counts `count` stacks more, or as many as there may be, at least one. Returns how many.
+fn reserve(count: usize) -> io::Result<usize> {
+    /// What Linux gives a process unless it was told otherwise.
+    const USUAL: usize = 65_530;
+    static MAPPINGS_OF_A_PROCESS: LazyLock<usize> = LazyLock::new(|| {
+        let told = fs::read_to_string("/proc/sys/vm/max_map_count");
+        told.ok().and_then(|told| told.trim().parse().ok()).unwrap_or(USUAL)
+    });
+    let mappings = *MAPPINGS_OF_A_PROCESS;
+    let most = mappings / 4 * 3 / MAPPINGS;
+    let more = |made| Some(count.min(most - made)).filter(|&more| more > 0);
+    let before = MADE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| Some(made + more(made)?));
+    before.ok().and_then(more).ok_or_else(|| {
+        let sentence = format!(
+            "the software devices of this process have {most} stacks of lanes, which take three quarters of \
+             the {mappings} memory mappings that it may have (`vm.max_map_count`)"
+        );
+        io::Error::new(io::ErrorKind::QuotaExceeded, sentence)
+    })
 }
 
 /// Makes the reserve inaccessible again, and gives its memory back. Returns whether that was possible.
