@@ -10,6 +10,7 @@ use hostcall_seam::{
     Backend, BackendError, DeviceAddress, DeviceInfo, DeviceKind, Dispatch, HostMemory, ImageSource, Kernel,
     KernelList, KernelMemory, Memory, Module, Pinned, Properties, Queue,
 };
+use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -70,6 +71,12 @@ impl Cpu {
 unsafe impl Backend for Cpu {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    /// All memory is the process's.
+    fn reaches(&self, other: &dyn Backend) -> bool {
+        let other: &dyn Any = other;
+        other.is::<Self>()
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, BackendError> {

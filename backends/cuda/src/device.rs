@@ -11,6 +11,7 @@ use hostcall_seam::{
     Arenas, Backend, BackendError, ConditionalList, DeviceAddress, DeviceInfo, DeviceKind, Dispatch, Fence,
     ImageSource, KernelList, KernelMemory, Memory, Module, Pinned, Properties, Queue, Variable,
 };
+use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -79,7 +80,7 @@ const PROGRAM_START: &str = "_start";
 
 /// A GPU as a backend.
 pub struct Cuda {
-    gpu: Arc<Gpu>,
+    pub(crate) gpu: Arc<Gpu>,
     heap: Arenas,
     properties: Properties,
     /// What decides about bodies, once it was loaded; `None` in it when the driver has no such.
@@ -134,6 +135,12 @@ impl Cuda {
 unsafe impl Backend for Cuda {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    /// The driver copies through memory of the host where one GPU does not see the other's.
+    fn reaches(&self, other: &dyn Backend) -> bool {
+        let other: &dyn Any = other;
+        other.is::<Self>()
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, BackendError> {

@@ -87,6 +87,7 @@ const FUNCTIONS: &[&str] = &[
     "cuMemsetD16Async",
     "cuMemsetD32Async",
     "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyPeerAsync",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemAlloc_v2",

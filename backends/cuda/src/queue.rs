@@ -9,6 +9,7 @@
 //! The driver takes only some thousand operations a stream before it blocks, and then it blocks every stream: whoever
 //! submits keeps to fewer.
 
+use crate::device::Cuda;
 use crate::driver::is_of_thread;
 use crate::gpu::{Event, Handle, Stream};
 use crate::list::List;
@@ -17,7 +18,9 @@ use crate::quiet::Busy;
 use crate::{Error, Gpu};
 use cudarc::driver::sys::{self, CUresult};
 use hostcall_locks::Mutex;
-use hostcall_seam::{BackendError, DeviceAddress, Dispatch, ListDispatch, Mark, Queue as _, Running};
+use hostcall_seam::{
+    Backend, BackendError, DeviceAddress, Dispatch, ListDispatch, Mark, Queue as _, Running,
+};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -351,6 +354,25 @@ unsafe impl hostcall_seam::Queue for Queue {
         let doing = || format!("copying {bytes} bytes on the GPU");
         // SAFETY: LOADED; the caller vouches for both sides.
         let copy = |stream| unsafe { sys::cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes, stream) };
+        Ok(self.submit(doing, copy)?)
+    }
+
+    unsafe fn copy_from(
+        &self,
+        device: &dyn Backend,
+        to: DeviceAddress,
+        from: DeviceAddress,
+        bytes: usize,
+    ) -> Result<(), BackendError> {
+        let device: &dyn Any = device;
+        let Some(Cuda { gpu, .. }) = device.downcast_ref() else {
+            return Err(BackendError::Refused("it is no device of the driver's".into()));
+        };
+        let doing = || format!("copying {bytes} bytes from another GPU");
+        let (own, other) = (self.gpu.context(), gpu.context());
+        let (to, from) = (to.get(), from.get());
+        // SAFETY: LOADED, with contexts that both GPUs retain; the caller vouches for both sides.
+        let copy = |stream| unsafe { sys::cuMemcpyPeerAsync(to, own, from, other, bytes, stream) };
         Ok(self.submit(doing, copy)?)
     }
 

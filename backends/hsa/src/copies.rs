@@ -22,9 +22,11 @@ fn has_ended(done: &Signal, gpu: &Gpu, left: i64) -> bool {
 }
 
 /// Which memory one side of a copy is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     Gpu(u64),
+    /// Memory of another GPU of the runtime.
+    OtherGpu(u64, hsa_agent_t),
     /// Pinned memory of the host.
     Host(u64),
 }
@@ -32,13 +34,14 @@ pub(crate) enum Side {
 impl Side {
     fn address(self) -> u64 {
         match self {
-            Side::Gpu(address) | Side::Host(address) => address,
+            Side::Gpu(address) | Side::OtherGpu(address, _) | Side::Host(address) => address,
         }
     }
 
     fn agent(self, gpu: &Gpu) -> hsa_agent_t {
         match self {
             Side::Gpu(_) => gpu.agent(),
+            Side::OtherGpu(_, agent) => agent,
             Side::Host(_) => gpu.host_agent(),
         }
     }

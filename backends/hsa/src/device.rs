@@ -6,6 +6,7 @@ use hostcall_seam::{
     Arenas, Backend, BackendError, DeviceAddress, DeviceInfo, DeviceKind, ImageSource, KernelMemory, Memory,
     Module, Pinned, Properties, Queue,
 };
+use std::any::Any;
 use std::sync::Arc;
 
 /// Which runtime drives the GPU.
@@ -84,7 +85,7 @@ pub fn devices(vendor: Vendor) -> Vec<DeviceInfo> {
 
 /// A GPU as a backend.
 pub struct Hsa {
-    gpu: Arc<Gpu>,
+    pub(crate) gpu: Arc<Gpu>,
     heap: Arenas,
     properties: Properties,
 }
@@ -127,6 +128,14 @@ impl Hsa {
 unsafe impl Backend for Hsa {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    /// Memory of an AMD GPU is its own: others get no access to it.
+    fn reaches(&self, other: &dyn Backend) -> bool {
+        let other: &dyn Any = other;
+        let runtime = self.gpu.runtime();
+        let other = other.downcast_ref::<Self>().map(|other| other.gpu.runtime());
+        other.is_some_and(|other| std::ptr::eq(runtime, other)) && runtime.gpus_share_memory
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, BackendError> {

@@ -1,6 +1,7 @@
 //! Queues, which do one operation after the other.
 
 use crate::copies::{Copy, CopyInOrder, Side};
+use crate::device::Hsa;
 use crate::gpu::Gpu;
 use crate::kernarg;
 use crate::memory::PinnedMemory;
@@ -11,7 +12,7 @@ use crate::runtime::{Error, FaultKind};
 use crate::signal::Watched;
 use crate::sys::{self, hsa_amd_profiling_dispatch_time_t, hsa_kernel_dispatch_packet_t};
 use hostcall_locks::Mutex;
-use hostcall_seam::{BackendError, DeviceAddress, Dispatch, Mark, Pinned, Running};
+use hostcall_seam::{Backend, BackendError, DeviceAddress, Dispatch, Mark, Pinned, Running};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -271,6 +272,22 @@ unsafe impl hostcall_seam::Queue for Queue {
         let (to, from) = (Side::Gpu(to.get()), Side::Gpu(from.get()));
         // SAFETY: by the caller's promise.
         Ok(unsafe { self.copy_in_order(Copy::once(to, from, bytes), None) }?)
+    }
+
+    unsafe fn copy_from(
+        &self,
+        device: &dyn Backend,
+        to: DeviceAddress,
+        from: DeviceAddress,
+        bytes: usize,
+    ) -> Result<(), BackendError> {
+        let device: &dyn Any = device;
+        let Some(Hsa { gpu, .. }) = device.downcast_ref() else {
+            return Err(BackendError::Refused("it is no device of the runtime's".into()));
+        };
+        let from = Side::OtherGpu(from.get(), gpu.agent());
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.copy_in_order(Copy::once(Side::Gpu(to.get()), from, bytes), None) }?)
     }
 
     unsafe fn fill(&self, to: DeviceAddress, pattern: &[u8], count: usize) -> Result<(), BackendError> {

@@ -108,6 +108,8 @@ pub struct Runtime {
     /// A memory fault that no handler of events wants is an error of the queue whose kernel it is. ROCm's
     /// ends the process.
     pub(crate) tells_queues_of_faults: bool,
+    /// Each GPU reaches the memory of all.
+    pub(crate) gpus_share_memory: bool,
     /// Tells why the last launch failed, or why the runtime did not start. No part of HSA.
     last_failure: Option<unsafe extern "C" fn(*mut c_char, usize) -> usize>,
 }
@@ -133,8 +135,8 @@ impl Runtime {
     }
 
     /// Returns the runtime that this process contains, whose functions `lookup` finds, whose memory reads 0
-    /// when it is new, and which tells a queue of a memory fault that the handler of events leaves to it. The
-    /// first call initialises it.
+    /// when it is new, whose GPUs reach each other's memory, and which tells a queue of a memory fault that the
+    /// handler of events leaves to it. The first call initialises it.
     ///
     /// # Errors
     /// A sentence that says why it cannot be used, the same at every call.
@@ -153,7 +155,14 @@ impl Runtime {
                 // SAFETY: the function of this name has this type (softgpu/softhsa).
                 unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn(_, _) -> _>(found) }
             });
-            Self { functions, zeroes_memory: true, tells_queues_of_faults: true, last_failure }.start()
+            Self {
+                functions,
+                zeroes_memory: true,
+                tells_queues_of_faults: true,
+                gpus_share_memory: true,
+                last_failure,
+            }
+            .start()
         };
         loaded.contained.entry(lookup as usize).or_insert_with(start).clone()
     }
@@ -179,7 +188,14 @@ impl Runtime {
         let functions = unsafe { Functions::find(find) }.map_err(|name| {
             format!("{shown} is no HSA runtime, or too old: it has no {name}; install ROCm 5.2 or later")
         })?;
-        Self { functions, zeroes_memory: false, tells_queues_of_faults: false, last_failure: None }.start()
+        Self {
+            functions,
+            zeroes_memory: false,
+            tells_queues_of_faults: false,
+            gpus_share_memory: false,
+            last_failure: None,
+        }
+        .start()
     }
 
     /// Initialises the runtime for good.

@@ -48,6 +48,24 @@ fn work_in_order() -> Result<(), Error> {
 }
 
 #[test]
+fn work_on_all_devices() -> Result<(), Error> {
+    // ANCHOR: several
+    let devices = Device::open_all("cpu", |_place, device| device.wave_size(64))?;
+    let (mut streams, mut last) = (Vec::new(), devices[0].alloc_zeroed::<u32>(1000)?);
+    last.write(&[1; 1000])?;
+    for device in &devices {
+        let (stream, x) = (device.stream()?, device.alloc_zeroed::<u32>(1000)?);
+        stream.copy(&x, &last)?; // begins when the other device has written it; no thread waits
+        double.launch(&stream, Grid::lanes(1000), (&x,))?;
+        streams.push(stream);
+        last = x;
+    }
+    // ANCHOR_END: several
+    assert_eq!(last.read()?, vec![1 << devices.len(); 1000]);
+    Ok(())
+}
+
+#[test]
 fn work_ends_when_somebody_asks() -> Result<(), Error> {
     let device = Device::open("cpu")?;
     let stream = device.stream()?;

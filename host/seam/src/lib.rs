@@ -247,9 +247,15 @@ impl<'a> ImageSource<'a> {
 ///    their `proposed_slot` ([`hostcall_abi::cpu`]). Since the device is opened with as many home slots,
 ///    each wave claims the slot of its number. [`Running::take_lost_slots`] returns numbers of waves that have ended, which no
 ///    other wave gets before [`Running::restore_slots`].
-pub unsafe trait Backend: Send + Sync + 'static {
+pub unsafe trait Backend: Any + Send + Sync {
     /// Returns what the device is.
     fn properties(&self) -> &Properties;
+
+    /// Says whether this device's queues copy from memory of `other`, see [`Queue::copy_from`].
+    fn reaches(&self, other: &dyn Backend) -> bool {
+        let _ = other;
+        false
+    }
 
     /// Allocates zeroed memory of the device, at a multiple of [`BUFFER_ALIGN`](hostcall_abi::launch::BUFFER_ALIGN).
     ///

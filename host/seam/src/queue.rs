@@ -1,6 +1,6 @@
 //! What a device does one after the other: dispatches, lists of them, copies, and the signals that say how far it has come.
 
-use crate::{BackendError, DeviceAddress, DeviceFault, HiddenParameters, Kernel};
+use crate::{Backend, BackendError, DeviceAddress, DeviceFault, HiddenParameters, Kernel};
 use std::any::Any;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -249,6 +249,24 @@ pub unsafe trait Queue: Any + Send + Sync {
     /// # Safety
     /// As for [`Queue::write`], with both sides on the device and apart from each other.
     unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError>;
+
+    /// Copies to the device's memory from that of another one, which it [reaches](Backend::reaches).
+    ///
+    /// # Errors
+    /// When one of the devices failed, or the other one's memory is out of reach.
+    ///
+    /// # Safety
+    /// As for [`Queue::write`], with the source in memory of `device`.
+    unsafe fn copy_from(
+        &self,
+        device: &dyn Backend,
+        to: DeviceAddress,
+        from: DeviceAddress,
+        bytes: usize,
+    ) -> Result<(), BackendError> {
+        let _ = (device, to, from, bytes);
+        Err(BackendError::Refused("the other device's memory is out of reach".into()))
+    }
 
     /// Writes `count` times the bytes of `pattern`, of which there are 1, 2 or 4, to `to`, a multiple of their number.
     ///

@@ -18,9 +18,9 @@ use std::time::Instant;
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// The device.
-    #[arg(long, default_value = "cpu")]
-    device: String,
+    /// The device. Several, with commas between them, run the cases at once, each all of them, in one process.
+    #[arg(long, default_value = "cpu", value_delimiter = ',')]
+    device: Vec<String>,
     /// Image of programs/conformance, built for the device; the software device also runs without.
     #[arg(long)]
     image: Option<PathBuf>,
@@ -103,7 +103,12 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let Options { device, image, wave_size, only, stress, repeat: times, cancels, .. } = options;
     let Options { replays, foreign, foreign_code, streams, seed, in_this_process, .. } = options;
-    let context = Context { device, image, wave_size, ..Context::default() };
+    let of_device = |device| Context { device, image: image.clone(), wave_size, ..Context::default() };
+    let contexts: Vec<Context> = device.into_iter().map(of_device).collect();
+    let context = contexts[0].clone();
+    if contexts.len() > 1 && [stress, times, cancels, replays, foreign, streams].iter().any(Option::is_some) {
+        end("devices", Err("the long tests take one device".to_owned()));
+    }
     if let Some(calls) = stress {
         let load = stress::Load { calls, rounds: 200, workgroups: 264 };
         end("stress", stress::run(&context, load).map(|done| done.to_string()));
@@ -137,20 +142,29 @@ fn main() -> ExitCode {
         };
         end("repeat", outcome);
     }
-    let (mut run, mut failed) = (0, 0);
-    for case in cases {
-        let start = Instant::now();
-        let outcome = run_case(case, &context);
-        let seconds = start.elapsed().as_secs_f64();
-        run += 1;
-        match outcome {
-            Ok(()) => println!("ok      {} ({seconds:.2} s)", case.name),
-            Err(error) => {
-                failed += 1;
-                println!("FAILED  {} ({seconds:.2} s): {error}", case.name);
+    let run_all = |context: &Context| {
+        let mut failed = 0;
+        let device = if contexts.len() > 1 { format!(" on {}", context.device) } else { String::new() };
+        for case in &cases {
+            let start = Instant::now();
+            let outcome = run_case(case, context);
+            let seconds = start.elapsed().as_secs_f64();
+            match outcome {
+                Ok(()) => println!("ok      {}{device} ({seconds:.2} s)", case.name),
+                Err(error) => {
+                    failed += 1;
+                    println!("FAILED  {}{device} ({seconds:.2} s): {error}", case.name);
+                }
             }
         }
-    }
-    println!("{run} cases on {}, {failed} failed", context.device);
-    if failed == 0 && run > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        println!("{} cases on {}, {failed} failed", cases.len(), context.device);
+        failed
+    };
+    let failed: u32 = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            contexts.iter().skip(1).map(|context| scope.spawn(|| run_all(context))).collect();
+        let first = run_all(&context);
+        first + threads.into_iter().map(|thread| thread.join().unwrap_or(1)).sum::<u32>()
+    });
+    if failed == 0 && !cases.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

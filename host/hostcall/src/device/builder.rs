@@ -60,13 +60,23 @@ const SOFTWARE_GPU: Vendor = Vendor::Software {
     },
 };
 
+/// The kinds of devices, as their names begin.
+const KINDS: [&str; 4] = ["cpu", "cuda", "amdgpu", "gfx942"];
+
 /// Lists the devices of this machine, and the kinds of which there is none.
 pub fn devices() -> Vec<DeviceInfo> {
-    let mut devices = vec![hostcall_softdev::device_info()];
-    devices.extend(hostcall_cuda::devices());
-    devices.extend(hostcall_hsa::devices(Vendor::Rocm));
-    devices.extend(hostcall_hsa::devices(SOFTWARE_GPU));
-    devices
+    KINDS.into_iter().flat_map(devices_of).collect()
+}
+
+/// Lists the devices of a kind, or why there is none; nothing if there is no such kind.
+pub(super) fn devices_of(kind: &str) -> Vec<DeviceInfo> {
+    match kind {
+        "cpu" => vec![hostcall_softdev::device_info()],
+        "cuda" => hostcall_cuda::devices(),
+        "amdgpu" => hostcall_hsa::devices(Vendor::Rocm),
+        "gfx942" => hostcall_hsa::devices(SOFTWARE_GPU),
+        _ => Vec::new(),
+    }
 }
 
 type ServerSetup = Box<dyn FnOnce(ServerBuilder) -> ServerBuilder>;

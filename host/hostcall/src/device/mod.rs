@@ -131,6 +131,55 @@ impl Device {
         Self::builder(name).open()
     }
 
+    /// Opens all devices of a kind, in the order of their names: those of `cuda` are `cuda:0`, `cuda:1` and so on. `setup` is
+    /// called once for each, with its place in the list. What they share, such as the handler of a service, is an `Arc` in
+    /// what each gets; streams, buffers, closures and graphs are of one device.
+    ///
+    /// ```
+    /// use hostcall::{CallError, Device, service};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// #[service]
+    /// trait Work {
+    ///     fn next() -> u64;
+    /// }
+    ///
+    /// /// One queue of work for all devices, which knows which one asks.
+    /// struct Queue {
+    ///     device: usize,
+    ///     next: Arc<AtomicU64>,
+    /// }
+    ///
+    /// impl WorkHandler for Queue {
+    ///     fn next(&self) -> Result<u64, CallError> {
+    ///         println!("device {} takes a piece of work", self.device);
+    ///         Ok(self.next.fetch_add(1, Ordering::Relaxed))
+    ///     }
+    /// }
+    ///
+    /// let next = Arc::new(AtomicU64::new(0));
+    /// let devices = Device::open_all("cpu", |device, builder| {
+    ///     builder.inline_service(Work::serve(Queue { device, next: next.clone() }))
+    /// })?;
+    /// assert_eq!(devices.len(), 1);
+    /// # Ok::<(), hostcall::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no device of this kind, or one cannot be opened: none is open then.
+    pub fn open_all(
+        kind: &str,
+        mut setup: impl FnMut(usize, DeviceBuilder) -> DeviceBuilder,
+    ) -> Result<Vec<Self>, Error> {
+        let listed = builder::devices_of(kind);
+        if listed.is_empty() {
+            return Err(Error::NoSuchDevice { name: kind.to_owned() });
+        }
+        let open = |(place, device): (usize, DeviceInfo)| setup(place, Self::builder(&device.name)).open();
+        listed.into_iter().enumerate().map(open).collect()
+    }
+
     /// A builder for a device with services, sizes and streams of one's own.
     ///
     /// ```

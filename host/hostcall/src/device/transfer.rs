@@ -7,7 +7,7 @@ use super::error::{BoundsError, Error};
 use super::staging::Staging;
 use super::uses::Access;
 use hostcall_device::kernel::Plain;
-use hostcall_seam::{BackendError, DeviceAddress};
+use hostcall_seam::{Backend, BackendError, DeviceAddress};
 use std::sync::{Arc, OnceLock};
 
 /// Where a copy to the host goes.
@@ -20,10 +20,28 @@ pub(crate) struct Readable {
 /// A copy or a fill.
 #[derive(Clone)]
 pub(crate) enum Transfer {
-    Write { to: DeviceAddress, from: Arc<Staging>, bytes: usize },
-    Read { to: Arc<Readable>, from: DeviceAddress, bytes: usize },
-    Copy { to: DeviceAddress, from: DeviceAddress, bytes: usize },
-    Fill { to: DeviceAddress, pattern: Vec<u8>, count: usize },
+    Write {
+        to: DeviceAddress,
+        from: Arc<Staging>,
+        bytes: usize,
+    },
+    Read {
+        to: Arc<Readable>,
+        from: DeviceAddress,
+        bytes: usize,
+    },
+    /// From memory of `of`, if that is another device.
+    Copy {
+        to: DeviceAddress,
+        from: DeviceAddress,
+        bytes: usize,
+        of: Option<Arc<dyn Backend>>,
+    },
+    Fill {
+        to: DeviceAddress,
+        pattern: Vec<u8>,
+        count: usize,
+    },
 }
 
 impl Transfer {
@@ -80,14 +98,28 @@ pub(super) fn check_copy<T: Plain>(
     to: &DeviceBuffer<T>,
     from: &DeviceBuffer<T>,
 ) -> Result<Checked, Error> {
-    core.check_own(&to.allocation.core, "the buffer that is written")?;
     core.check_own(&from.allocation.core, "the buffer that is read")?;
+    check_copy_from(core, to, from)
+}
+
+/// A copy to the device's memory, from there or from that of another device that it reaches.
+pub(super) fn check_copy_from<T: Plain>(
+    core: &Core,
+    to: &DeviceBuffer<T>,
+    from: &DeviceBuffer<T>,
+) -> Result<Checked, Error> {
+    core.check_own(&to.allocation.core, "the buffer that is written")?;
+    let other = Some(&from.allocation.core).filter(|other| !core.is(other));
+    let of = other.map(|other| other.backend.clone());
+    if !of.as_ref().is_none_or(|of| core.backend.reaches(&**of)) {
+        core.check_own(&from.allocation.core, "the buffer that is read")?;
+    }
     to.check_len(from.len())?;
     let wanted = vec![from.wanted(Access::Read), to.wanted(Access::Write)];
     if wanted[0].conflicts_with(&wanted[1]) {
         return Err(BoundsError::Overlap.into());
     }
-    let what = Transfer::Copy { to: to.address(), from: from.address(), bytes: from.bytes().len() };
+    let what = Transfer::Copy { to: to.address(), from: from.address(), bytes: from.bytes().len(), of };
     Ok(Checked { kind: TransferKind::Copy, what, wanted })
 }
 

@@ -7,7 +7,8 @@
 //! what others launch meanwhile.
 //!
 //! Points of one piece of work are entered under the device's lock ([`Order`]), so that all work has one order: a
-//! point depends only on points before it in that order, and nothing waits in a circle.
+//! point depends only on points before it in that order, and nothing waits in a circle. A copy between two devices is entered
+//! under the locks of both, so that this holds for all devices together.
 
 use crate::primitive::{Condvar, Mutex};
 use hostcall_seam::{BackendError, Queue};
@@ -40,6 +41,10 @@ pub(crate) trait Dependent: Send + Sync {
 
 /// How far a stream has come.
 pub(crate) trait Timeline: Send + Sync {
+    /// The number of the device whose queues can wait for it; 0 when none can.
+    fn device(&self) -> u64 {
+        0
+    }
     /// Says whether everything up to `position` has ended.
     fn has_reached(&self, position: u64) -> bool;
     /// Waits until it has, and until what was printed up to there is written.
@@ -198,6 +203,18 @@ impl Order {
     /// must be reached before it may begin: the last of each stream. Waits for nothing itself.
     pub fn enter(&self, point: &Point, requests: &[Request<'_>]) -> Vec<Point> {
         let _order = self.lock.lock();
+        Self::enter_locked(point, requests)
+    }
+
+    /// Does the same for work that uses memory of this device and of another one, whose order `other` is.
+    pub fn enter_both(&self, other: &Order, point: &Point, requests: &[Request<'_>]) -> Vec<Point> {
+        // By address, so that two that take both do not wait for each other.
+        let (first, second) = if std::ptr::from_ref(self) < other { (self, other) } else { (other, self) };
+        let _orders = (first.lock.lock(), second.lock.lock());
+        Self::enter_locked(point, requests)
+    }
+
+    fn enter_locked(point: &Point, requests: &[Request<'_>]) -> Vec<Point> {
         let mut before: Vec<Point> = Vec::new();
         for Request { uses, access, bytes } in requests {
             let mut listed = uses.listed.lock();

@@ -67,11 +67,19 @@ impl Stream {
 
     /// Copies the values of `from` to `to`, on the device and in the stream's order. The target comes first.
     ///
+    /// `from` may be of another device of the same kind, but for AMD's, from which the GPU copies without a way through the host
+    /// where the machine has one. What uses either buffer, on both devices, is put in order as within one device.
+    ///
     /// # Errors
-    /// When they have different lengths or overlap, one is another device's, or the device was closed.
+    /// When they have different lengths or overlap, `to` is another device's, `from` is out of reach or another device's in a
+    /// capture, or the device was closed.
     pub fn copy<T: Plain>(&self, to: &DeviceBuffer<T>, from: &DeviceBuffer<T>) -> Result<(), Error> {
         let capture = capture_of(self, "copy")?;
-        self.transfer(capture, transfer::check_copy(self.core(), to, from)?)
+        let checked = match &capture {
+            Some(_) => transfer::check_copy(self.core(), to, from)?,
+            None => transfer::check_copy_from(self.core(), to, from)?,
+        };
+        self.transfer(capture, checked)
     }
 
     /// Sets every value of a buffer to `value`, in the stream's order.

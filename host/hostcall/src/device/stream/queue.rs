@@ -322,7 +322,12 @@ impl StreamQueue {
         if !self.is_inner && !operation.wanted().is_empty() {
             let requests: SmallVec<[Request<'_>; 4]> =
                 operation.wanted().iter().map(Wanted::request).collect();
-            before.extend(self.device.core.order.enter(&self.point(position), &requests));
+            let (own, point) = (&self.device.core, self.point(position));
+            let other = operation.wanted().iter().find(|wanted| !own.is(&wanted.allocation.core));
+            before.extend(match other {
+                None => own.order.enter(&point, &requests),
+                Some(other) => own.order.enter_both(&other.allocation.core.order, &point, &requests),
+            });
         }
         pushing.position = position;
         // Points that are reached meanwhile are forgotten when an operation has some to wait for.
@@ -364,7 +369,9 @@ impl StreamQueue {
             depends_on.push_back((position, before.clone()));
         }
         let before = before.into_iter().map(|point| {
-            let timeline = point.timeline.upgrade().filter(|_| !is_of_host && self.device_queue.can_wait());
+            let timeline = point.timeline.upgrade().filter(|timeline| {
+                !is_of_host && timeline.device() == self.device.core.id() && self.device_queue.can_wait()
+            });
             match timeline.is_some_and(|timeline| timeline.is_signalled(point.position)) {
                 true => Before::Signal(point),
                 false => Before::Gate(point),

@@ -319,7 +319,10 @@ impl StreamQueue {
                     Transfer::Read { to, from, bytes } => {
                         queue.read(to.staging.host_address().as_ptr(), *from, *bytes)
                     }
-                    Transfer::Copy { to, from, bytes } => queue.copy(*to, *from, *bytes),
+                    Transfer::Copy { to, from, bytes, of: None } => queue.copy(*to, *from, *bytes),
+                    Transfer::Copy { to, from, bytes, of: Some(of) } => {
+                        queue.copy_from(&**of, *to, *from, *bytes)
+                    }
                     Transfer::Fill { to, pattern, count } => queue.fill(*to, pattern, *count),
                 }
             },

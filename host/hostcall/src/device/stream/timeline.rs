@@ -17,6 +17,10 @@ impl Dependent for StreamQueue {
 }
 
 impl Timeline for StreamQueue {
+    fn device(&self) -> u64 {
+        self.device.core.id()
+    }
+
     fn has_reached(&self, position: u64) -> bool {
         self.reached() >= position
     }
