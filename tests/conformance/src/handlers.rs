@@ -224,15 +224,10 @@ impl FaultyHandler for Faults {
 /// The handler of [`Gate`], [`AsyncGate`] and [`Keys`]: gates that are open, and waiting for others. Clones
 /// share them. All open when the one is dropped that is nobody's clone, at a case's end: a handler that waits
 /// keeps its thread, and the cases that follow want some.
+#[derive(Default)]
 pub struct Gates {
     shared: Arc<Shared>,
     is_clone: bool,
-}
-
-impl Default for Gates {
-    fn default() -> Gates {
-        Gates { shared: Arc::default(), is_clone: false }
-    }
 }
 
 impl Clone for Gates {
