@@ -5,6 +5,7 @@ use crate::toolchain::Toolchain;
 use crate::{BuildError, Progress, Request, Target};
 use cargo_metadata::diagnostic::DiagnosticLevel;
 use cargo_metadata::{Artifact, Message};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,8 @@ pub(crate) fn compile_program(
         cargo
     };
     let mut cargo = prepared(&library.kernel);
-    cargo.arg("--").args(rust_std::KERNEL_FLAGS);
+    // Nothing of the package itself is needed: what it lacks may be missing.
+    cargo.arg("--").arg(flags::no_linker());
     let kernel = run(cargo, request, &package.name, |built| built.target.name == rust_std::DEVICE)?;
     let kernel = kernel.ok_or_else(|| no_file(request, &package.name))?;
 
@@ -144,10 +146,14 @@ fn no_file(request: &Request, name: &str) -> BuildError {
     BuildError::Cargo { name: name.into(), target: request.target.to_string(), output: String::new() }
 }
 
-/// Where the assembly listing of an NVIDIA target lies.
+/// Where the assembly listing of an NVIDIA target lies. That of a program has a name of its own for each package and set of
+/// features: cargo keeps what it compiled for each, and makes no listing again.
 pub(crate) fn listing(request: &Request, package: &Package, folder: &Path) -> PathBuf {
     if package.program.is_some() {
-        return rust_std::output(&request.target, folder).join(&package.library).with_extension("s");
+        let mut hasher = DefaultHasher::new();
+        (&package.manifest, &package.program, &request.features, &request.profile).hash(&mut hasher);
+        let name = format!("{}-{:016x}.s", package.library, hasher.finish());
+        return rust_std::output(&request.target, folder).join(name);
     }
     let triple = request.target.triple().unwrap_or_default();
     let built = folder.join(triple).join(profile_folder(&request.profile)).join("deps");

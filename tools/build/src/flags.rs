@@ -12,7 +12,13 @@
 //!   difference to the window in which all addresses see that memory, so that constant parts of an index are
 //!   part of the instruction.
 
+use crate::assembler::cache;
 use crate::toolchain::Toolchain;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::OnceLock;
 
 /// Settings of the package's profile. Without these, bounds checks and panic paths alone make a megabyte.
 pub(crate) const PROFILE: &[(&str, &str)] =
@@ -63,13 +69,34 @@ fn all(cpu: &str, feature: &str) -> Vec<String> {
 /// Has panics sent for the host to format, and not formatted on the device.
 pub(crate) const SENDS_PANICS: &str = "--cfg=hostcall_unformatted";
 
+/// Names a linker that leaves an empty file, for what is not linked: a listing of the compiler's is used. Cargo compiles each
+/// time what has no file.
+pub(crate) fn no_linker() -> String {
+    const SCRIPT: &str = "#!/bin/sh\nwhile [ $# -gt 1 ] && [ \"$1\" != -o ]; do shift; done\n: >\"$2\"\n";
+    static LINKER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let linker = LINKER.get_or_init(|| {
+        let folder = cache()?.join("hostcall");
+        let (linker, new) = (folder.join("no-linker"), folder.join(format!("no-linker-{}", process::id())));
+        if fs::read_to_string(&linker).ok().as_deref() != Some(SCRIPT) {
+            fs::create_dir_all(&folder).ok()?;
+            fs::write(&new, SCRIPT).ok()?;
+            fs::set_permissions(&new, Permissions::from_mode(0o755)).ok()?;
+            fs::rename(&new, &linker).ok()?;
+        }
+        Some(linker)
+    });
+    // Without a folder to keep it in, programs are compiled each time.
+    let linker = linker.as_deref().unwrap_or(Path::new("/bin/true"));
+    format!("-Clinker={}", linker.display())
+}
+
 /// Arguments for every crate of an NVIDIA program.
 pub(crate) fn nvidia(cpu: &str, toolchain: &Toolchain) -> Vec<String> {
     let mut flags = all(cpu, NVIDIA_FEATURE);
     if toolchain.sends_panics {
         flags.push(SENDS_PANICS.into());
     }
-    flags.push("-Clinker=/bin/true".into());
+    flags.push(no_linker());
     // Other architectures imply a PTX version that has every instruction of the device crate. Named only where
     // it must be, because the compiler warns of it.
     match cpu {

@@ -339,7 +339,11 @@ fn start(
     let is_software = device.name() == SOFTWARE;
     let device = device.clone();
     spawn("hostcall-wait", move || {
-        let result = stream.synchronize().and_then(|()| launch.wait());
+        let mut result = stream.synchronize().and_then(|()| launch.wait());
+        if let Err(hostcall::Error::Launch { forced_lanes, .. }) = &mut result {
+            // Nothing is left of what they held: the process ends. Those that wait for work as threads do are ended so.
+            *forced_lanes = 0;
+        }
         let result = result.map(|outcome| outcome.exit_code.unwrap_or(0));
         Event::tell_end(&sender, &device, result);
     })?;

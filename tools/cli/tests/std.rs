@@ -38,6 +38,26 @@ fn ordinary() -> &'static [(&'static str, PathBuf)] {
     IMAGES.get_or_init(|| images("ordinary", &DEVICES))
 }
 
+/// What `hostcall run` does each time, and what takes minutes the first time.
+#[test]
+fn what_was_built_is_not_compiled_again() {
+    let folder = common::here("tests/std/target/hostcall/std-gfx942/hostcall-gfx942");
+    // What LLVM makes of the compiler's text.
+    let code = || {
+        let files = fs::read_dir(&folder).into_iter().flatten().map(|file| file.unwrap());
+        let of_program = files.filter(|file| file.file_name().to_string_lossy().starts_with("ordinary-"));
+        of_program.map(|file| (file.path(), file.metadata().unwrap().modified().unwrap())).max()
+    };
+    for (device, _) in ordinary() {
+        let made = code();
+        let mut again = hostcall(["build", "--target", device]);
+        let output = again.arg(common::here("tests/std/ordinary")).output().unwrap();
+        let said = stderr(&output);
+        assert!(output.status.success() && !said.contains("Compiling"), "for {device}: {said}");
+        assert_eq!(code(), made, "{device}");
+    }
+}
+
 /// The program as Linux runs it.
 fn native() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

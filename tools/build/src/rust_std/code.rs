@@ -4,6 +4,7 @@ use super::stacks;
 use crate::toolchain::Toolchain;
 use crate::{BuildError, Request, flags};
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,7 +34,6 @@ pub(crate) fn of_listing(
     let text = stacks::llvm::with_stacks(&text)
         .map_err(|what| refused(format!("the build moves no stack to device memory that has {what}")))?;
     let (moved, image) = (listing.with_extension("stacks.ll"), listing.with_extension("elf"));
-    fs::write(&moved, text).map_err(io(&moved))?;
     let cpu = request.target.cpu();
     let clang = toolchain.clang.clone().ok_or_else(|| BuildError::NoToolchain {
         target: target.clone(),
@@ -49,13 +49,20 @@ pub(crate) fn of_listing(
             None => command.args(["-mllvm", argument]),
         };
     }
-    let output = command
-        .arg("-o")
-        .args([&image, &moved])
-        .output()
-        .map_err(|error| BuildError::Tool { tool: clang.clone(), error })?;
-    match output.status.success() {
-        true => Ok(image),
-        false => Err(refused(String::from_utf8_lossy(&output.stderr).into_owned())),
+    command.arg("-o").args([&image, &moved]);
+    // It takes most of the build: what it made of the same text is used again.
+    let mut hasher = DefaultHasher::new();
+    (&text, format!("{command:?}")).hash(&mut hasher);
+    let (made_of, is_made_of) = (format!("{:016x}", hasher.finish()), image.with_extension("made-of"));
+    if image.exists() && fs::read_to_string(&is_made_of).is_ok_and(|before| before == made_of) {
+        return Ok(image);
     }
+    let _ = fs::remove_file(&is_made_of);
+    fs::write(&moved, text).map_err(io(&moved))?;
+    let output = command.output().map_err(|error| BuildError::Tool { tool: clang.clone(), error })?;
+    if !output.status.success() {
+        return Err(refused(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    fs::write(&is_made_of, made_of).map_err(io(&is_made_of))?;
+    Ok(image)
 }

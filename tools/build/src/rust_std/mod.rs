@@ -41,12 +41,6 @@ const KERNEL: &str = "hostcall-std-kernel";
 /// The device crate.
 pub(crate) const DEVICE: &str = "hostcall_device";
 
-/// Arguments for the compiler of that package, of which nothing is needed: what it lacks may be missing.
-pub(crate) const KERNEL_FLAGS: [&str; 2] = [NO_LINKER, "-Clink-arg=-Wl,--unresolved-symbols=ignore-all"];
-
-/// For GPUs the compiler's own file is not used, but a listing beside it.
-const NO_LINKER: &str = "-Clinker=/bin/true";
-
 /// What the device crate and the program are compiled with.
 pub(crate) struct Library {
     /// The copy of the library's sources.
@@ -175,7 +169,11 @@ pub(crate) fn program_flags(
             ));
             flags.push(flags::UNROLL.into());
         }
-        Target::Amdgpu { .. } => flags.push(format!("--emit=llvm-ir={}", listing.display())),
+        Target::Amdgpu { .. } => {
+            flags.push(format!("--emit=llvm-ir={}", listing.display()));
+            // Code is made of the text, behind the compiler (`code`): what the compiler itself would make ends at its first step.
+            flags.push("-Cllvm-args=-stop-before=codegenprepare".into());
+        }
         Target::Cpu => {
             // An image is a library. Its own functions are not those of the process by the same names.
             let link = ["-shared", "-nostartfiles", "-Wl,-Bsymbolic", "-lgcc_s"];
@@ -199,7 +197,7 @@ pub(crate) fn flags(target: &Target, toolchain: &Toolchain) -> Vec<String> {
     let is_unused = |flag: &str| flag == flags::SENDS_PANICS || flag.starts_with("-Clink");
     flags.retain(|flag| !is_unused(flag));
     if *target != Target::Cpu {
-        flags.push(NO_LINKER.into());
+        flags.push(flags::no_linker());
     }
     if let Target::Amdgpu { .. } = target {
         // As linkers that are given by their path are taken.

@@ -194,6 +194,20 @@ fn gfx1100() {
     check("gfx1100", some_programs(&["conformance"]), amdgpu::problems);
 }
 
+/// Cargo compiles anew what has no file of its own, as a listing is none.
+#[test]
+fn what_was_built_for_nvidia_is_not_compiled_again() {
+    let (package, _) = no_call();
+    let folder = target_dir("sm_70");
+    let listed = || {
+        build(&Request::new(&package, Target::parse("sm_70").expect("a target")).target_dir(&folder).quiet())
+            .expect("it is built");
+        let deps = folder.join("hostcall/sm_70/nvptx64-nvidia-cuda/release/deps/no_call.s");
+        fs::metadata(deps).and_then(|listing| listing.modified()).expect("the listing")
+    };
+    assert_eq!(listed(), listed());
+}
+
 #[test]
 fn what_is_no_program_is_said_so() {
     let folder = |path: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
