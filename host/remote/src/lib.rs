@@ -55,7 +55,8 @@
 //! trusts its callers' promises; do not export one to those that you do not trust.
 #![forbid(unsafe_code)]
 
-mod carrier;
+#[doc(hidden)]
+pub mod carrier;
 mod counts;
 mod door;
 mod export;
@@ -64,6 +65,7 @@ mod lanes;
 pub mod message;
 mod once;
 mod session;
+#[cfg(feature = "zenoh")]
 mod zenoh_carrier;
 
 pub use counts::Counted;

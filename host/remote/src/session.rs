@@ -3,9 +3,11 @@
 use crate::RemoteError;
 use crate::carrier::Carrier;
 use crate::counts::Counts;
+#[cfg(feature = "zenoh")]
 use crate::zenoh_carrier::ZenohCarrier;
 use hostcall_locks::Mutex;
 use std::collections::HashMap;
+#[cfg(feature = "zenoh")]
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -76,6 +78,7 @@ impl Session {
 
 /// Settings of a [`Session`].
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "zenoh"), expect(dead_code, reason = "settings of the carrier"))]
 pub struct SessionBuilder {
     job: String,
     listen: Vec<String>,
@@ -141,6 +144,7 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// When an address or a setting is none, or cannot be had.
+    #[cfg(feature = "zenoh")]
     pub fn open(self) -> Result<Session, RemoteError> {
         check_name("job", &self.job)?;
         if !self.may_listen_everywhere {
@@ -154,8 +158,14 @@ impl SessionBuilder {
         if !self.connect.is_empty() {
             settings.push(("connect/endpoints".to_owned(), list(&self.connect)));
         }
-        settings.extend(self.settings);
-        let carrier = ZenohCarrier::open(self.job, self.file.as_deref(), &settings)?;
+        settings.extend(self.settings.iter().cloned());
+        let carrier = ZenohCarrier::open(self.job.clone(), self.file.as_deref(), &settings)?;
+        Ok(self.over(Box::new(carrier)))
+    }
+
+    /// Makes a session of which something else carries the messages.
+    #[doc(hidden)]
+    pub fn over(self, carrier: Box<dyn Carrier>) -> Session {
         let state = SessionState {
             counts: Counts::default(),
             process: process_number(),
@@ -164,8 +174,7 @@ impl SessionBuilder {
             longest: self.longest,
             patience: self.patience,
         };
-        let (asker_of, carrier) = (Mutex::default(), Box::new(carrier));
-        Ok(Session(Arc::new(Inner { asker_of, carrier, state: Arc::new(state) })))
+        Session(Arc::new(Inner { asker_of: Mutex::default(), carrier, state: Arc::new(state) }))
     }
 }
 
@@ -193,6 +202,7 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), RemoteErr
 }
 
 /// Checks that an address to listen at is this machine's own.
+#[cfg(feature = "zenoh")]
 fn check_loopback(address: &str) -> Result<(), RemoteError> {
     let not = || RemoteError::NotLoopback(address.to_owned());
     let place = address.split_once('/').ok_or_else(not)?.1;
@@ -202,7 +212,7 @@ fn check_loopback(address: &str) -> Result<(), RemoteError> {
     if found.peek().is_some() && found.all(|found| is_loopback(found.ip())) { Ok(()) } else { Err(not()) }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "zenoh"))]
 mod tests {
     use super::*;
 
