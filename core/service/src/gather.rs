@@ -29,9 +29,10 @@ use hostcall_abi::word::MAX_TYPED_WORDS;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -364,6 +365,53 @@ impl<A, R> std::ops::Deref for Gathered<A, R> {
 impl<A, R> fmt::Debug for Gathered<A, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.calls.fmt(f)
+    }
+}
+
+/// Who is told when nobody waits for a batch any more, by ids of their own.
+#[doc(hidden)]
+#[derive(Default)]
+pub struct Wakers(Mutex<Vec<(u64, Waker)>>);
+
+impl Wakers {
+    /// An id that no [`Wanted`] has: of whoever drives the batch.
+    pub const DRIVER: u64 = u64::MAX;
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(u64, Waker)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has one woken. Whether it is late for that is to be seen after this.
+    pub fn set(&self, id: u64, waker: &Waker) {
+        let waker = waker.clone();
+        let mut wakers = self.lock();
+        let before = match wakers.iter_mut().find(|(of, _)| *of == id) {
+            Some((_, before)) => Some(std::mem::replace(before, waker)),
+            None => {
+                wakers.push((id, waker));
+                None
+            }
+        };
+        // Wakers are a user's: not under the lock.
+        drop(wakers);
+        drop(before);
+    }
+
+    /// Has one woken no more.
+    pub fn forget(&self, id: u64) {
+        let forgotten: Vec<_> = self.lock().extract_if(.., |(of, _)| *of == id).collect();
+        drop(forgotten);
+    }
+
+    /// Wakes all.
+    pub fn tell(&self) {
+        let wakers = std::mem::take(&mut *self.lock());
+        for (_, waker) in wakers {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                // A payload may panic when it is dropped.
+                std::mem::forget(payload);
+            }
+        }
     }
 }
 

@@ -1,13 +1,14 @@
-//! The seam to what carries messages. All that knows zenoh is in `zenoh.rs`, which implements this.
+//! The seam to what carries messages. All that knows zenoh is in `zenoh_carrier.rs`, which implements this.
 
 use crate::RemoteError;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// How a question ended.
 #[derive(Debug)]
-pub enum End {
+pub enum End<'a> {
     /// This came back.
-    Answered(Vec<u8>),
+    Answered(Cow<'a, [u8]>),
     /// Nothing came back, and nothing will: whoever had the question is gone, was denied, or dropped it.
     Nothing,
     /// Nothing came back in time.
@@ -15,26 +16,35 @@ pub enum End {
 }
 
 /// Gets told how a question ended.
-pub type Told = Box<dyn FnOnce(End) + Send + Sync>;
+pub type Told = Box<dyn FnOnce(End<'_>) + Send + Sync>;
 
 /// A question that arrived. Dropping it ends it at the other side, with nothing.
 pub trait Arrived: Send {
     /// Returns the name behind the service's: the method's.
     fn method(&self) -> &str;
     /// Returns the message.
-    fn message(&self) -> Vec<u8>;
+    fn message(&self) -> Cow<'_, [u8]>;
     /// Sends the answer.
     fn answer(&self, message: Vec<u8>);
 }
 
-/// Asks one method of a service. Its functions are called on a thread of this crate, and may wait for the link.
-pub trait Asks: Send {
+/// Asks one method of a service. Its functions may wait for the link, but for a message of a few KiB while little is under
+/// way. They may be called in a runtime of one thread.
+pub trait Asks: Send + Sync {
     /// Returns whether somebody answers now, as far as this end knows. If it says no, nothing that is asked leaves this
-    /// process.
+    /// process. Does not wait.
     fn is_answered(&self) -> bool;
-    /// Sends a question, and calls `end` once: on any thread, which it must not hold up.
+    /// Sends a question, and calls `end` once: on any thread, this one too, which it must not hold up.
     fn ask(&self, message: Vec<u8>, timeout: Duration, end: Told);
+    /// Sends a message that nobody answers to all who answer such questions.
+    fn tell(&self, message: Vec<u8>);
 }
+
+/// Is called with questions, on threads of the carrier's that it must not hold up. It neither answers nor drops one there.
+pub type OnArrived = Box<dyn Fn(Box<dyn Arrived>) + Send + Sync>;
+
+/// Is called with the number of a process that asks no more, on threads of the carrier's that it must not hold up.
+pub type OnGone = Box<dyn Fn(u64) + Send + Sync>;
 
 /// Carries questions to whoever answers, and answers back.
 pub trait Carrier: Send + Sync {
@@ -43,14 +53,14 @@ pub trait Carrier: Send + Sync {
     /// # Errors
     /// When the names are none for this carrier, or it is closed.
     fn asks(&self, service: &str, method: &str) -> Result<Box<dyn Asks>, RemoteError>;
-    /// Answers for a service until what this returns is dropped. `arrived` is called on threads of the carrier's, and only
-    /// passes on what it gets.
+    /// Has those who answer for a service learn when this process is gone, or what this returns is dropped.
     ///
     /// # Errors
     /// As for [`Carrier::asks`].
-    fn answers(
-        &self,
-        service: &str,
-        arrived: Box<dyn Fn(Box<dyn Arrived>) + Send + Sync>,
-    ) -> Result<Box<dyn Send>, RemoteError>;
+    fn asker(&self, service: &str, process: u64) -> Result<Box<dyn Send>, RemoteError>;
+    /// Answers for a service until what this returns is dropped.
+    ///
+    /// # Errors
+    /// As for [`Carrier::asks`].
+    fn answers(&self, service: &str, arrived: OnArrived, gone: OnGone) -> Result<Box<dyn Send>, RemoteError>;
 }

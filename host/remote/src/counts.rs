@@ -18,6 +18,8 @@ pub struct Counted {
     pub answered: u64,
     /// Questions that were refused here: of another version, malformed, twice the same, or too many at once.
     pub refused: u64,
+    /// Questions that were not answered here since nobody waited for it any more.
+    pub unwanted: u64,
 }
 
 #[derive(Default)]
@@ -28,6 +30,7 @@ pub(crate) struct Counts {
     pub may_have_run: AtomicU64,
     pub answered: AtomicU64,
     pub refused: AtomicU64,
+    pub unwanted: AtomicU64,
 }
 
 impl Counts {
@@ -40,6 +43,7 @@ impl Counts {
             may_have_run: of(&self.may_have_run),
             answered: of(&self.answered),
             refused: of(&self.refused),
+            unwanted: of(&self.unwanted),
         }
     }
 }

@@ -1,50 +1,49 @@
 //! The answerer's end: a service of this process that kernels of others call.
 //!
 //! # The life of a question
-//! 1. zenoh's thread passes it on to the service's *door*, a thread of this crate.
-//! 2. The door checks it: version, lengths, the method's name and types, and whether this batch was here before. What is wrong
-//!    is answered at once, each call with its status. A batch that was here before is dropped.
-//! 3. The door gives it to the service's *workers*. Where as many questions wait as may, each call gets `Busy`.
-//! 4. A worker runs the handler. The answer leaves when each call has one, or when the handler drops the batch.
+//! 1. The carrier's thread brings it to the service's door ([`crate::door`]), which checks it: version, lengths, the method's
+//!    name and types, and whether this batch was here before. What is wrong is answered, each call with its status; a batch
+//!    that was here before is dropped; where as many questions wait as may, each call gets `Busy`.
+//! 2. One of the service's *workers* runs the handler. The answer leaves when each call has one, or when the handler drops the
+//!    batch.
+//! 3. It ends without an answer when nobody waits for it any more: its lanes' deadlines have passed, whoever asked says that
+//!    they went on, or is gone. Its [`Wanted`](hostcall_service::Wanted) tells so, its lanes do not wait, and the handler's
+//!    future is dropped.
 //!
-//! A handler gets the calls of each question as a batch of its own ([`hostcall_service::Gathered`]), and whose lanes wait no longer
-//! than they said: what is answered later is answered with `TimedOut`, which nobody gets. It is not told of callers that are
-//! gone.
+//! A handler gets the calls of each question as a batch of its own ([`hostcall_service::Gathered`]), whose lanes wait as long as
+//! they said. That one lane was cancelled while others of the question wait is not told.
 
 use crate::RemoteError;
-use crate::carrier::Arrived;
-use crate::counts::add;
+use crate::door::{Door, MOST_WAITING, Task, Work, clerk};
 use crate::import::key_of;
-use crate::message::{Answer, Bad, Head, MAX_BYTES, Question};
-use crate::once::Once;
-use crate::session::{Inner, Session, check_name, spawn};
+use crate::session::{Session, check_name, spawn};
 use futures_lite::future::block_on;
 use hostcall_abi::CallError;
 use hostcall_abi::service::Method;
-use hostcall_abi::status::Status;
-use hostcall_locks::Mutex;
-use hostcall_service::gather::{BatchFuture, GatheredCall, GatheredLanes};
+use hostcall_service::gather::{BatchFuture, GatheredCall};
 use hostcall_service::{Caller, GatheredCalls, GatheredService, Reply, Request, Service, called_by};
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Waker;
-use std::time::Instant;
+use std::task::Poll;
 
 /// Threads that run a service's handlers.
 const WORKERS: usize = 4;
 
-/// Most questions that wait for a worker.
-const MOST_WAITING: usize = 256;
-
-/// Most questions that wait for the door. It checks and refuses, which takes it microseconds.
-const MOST_AT_DOOR: usize = 4096;
-
-/// A service that is answered for, until this is dropped. Handlers that run then go on, and nobody gets their answers.
+/// A service that is answered for, until this is dropped. Nobody waits for handlers that run then.
 pub struct Export {
-    /// First: nothing arrives any more.
-    _answers: Box<dyn Send>,
+    /// `None` while this is dropped: first of all, nothing arrives any more.
+    answers: Option<Box<dyn Send>>,
+    door: Arc<Door>,
     name: String,
+    _session: Session,
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        self.answers = None;
+        self.door.close();
+    }
 }
 
 impl std::fmt::Debug for Export {
@@ -80,217 +79,41 @@ pub fn export_gathered(
     let (work, waits) = flume::bounded::<Work>(MOST_WAITING);
     for _ in 0..WORKERS {
         let (service, waits) = (service.clone(), waits.clone());
-        spawn(move || waits.iter().for_each(|work| work.run(&*service)))?;
+        spawn(move || waits.iter().for_each(|work| run(work, &*service)))?;
     }
-    let (arrive, arrived) = flume::unbounded::<Box<dyn Arrived>>();
-    let door = Door { methods, inner: session.0.clone(), once: Once::default(), work };
-    spawn(move || door.run(&arrived))?;
-    let answers = session.0.carrier.answers(name, Box::new(move |question| _ = arrive.send(question)))?;
-    Ok(Export { _answers: answers, name: name.to_owned() })
+    let (tasks, to_do) = flume::unbounded();
+    let door = Arc::new(Door::new(methods, session.0.state.clone(), work, tasks.clone()));
+    let of_clerk = Arc::downgrade(&door);
+    spawn(move || clerk(&of_clerk, &to_do))?;
+    let of_carrier = door.clone();
+    let arrived = Box::new(move |question| of_carrier.let_in(question));
+    let gone = Box::new(move |process| _ = tasks.send(Task::EndAllOf(process)));
+    let answers = session.0.carrier.answers(name, arrived, gone)?;
+    Ok(Export { answers: Some(answers), door, name: name.to_owned(), _session: session.clone() })
 }
 
-/// Checks what arrives.
-struct Door {
-    /// With the part of the key that names each.
-    methods: Vec<(String, Method)>,
-    inner: Arc<Inner>,
-    once: Once,
-    work: flume::Sender<Work>,
-}
-
-/// A question for a worker.
-struct Work {
-    arrived: Box<dyn Arrived>,
-    question: Question,
-    method: usize,
-    came: Instant,
-    inner: Arc<Inner>,
-}
-
-impl Door {
-    fn run(mut self, arrived: &flume::Receiver<Box<dyn Arrived>>) {
-        while let Ok(question) = arrived.recv() {
-            let is_crowded = arrived.len() > MOST_AT_DOOR;
-            if is_crowded || !self.let_in(question) {
-                add(&self.inner.counts.refused, 1);
-            }
-        }
+/// Has a service handle a question.
+fn run(Work { question, method, lanes }: Work, service: &dyn GatheredService) {
+    if lanes.is_over() {
+        return;
     }
-
-    /// Returns whether a question went to the workers.
-    fn let_in(&mut self, arrived: Box<dyn Arrived>) -> bool {
-        let came = Instant::now();
-        let message = arrived.message();
-        if message.len() > MAX_BYTES {
-            return false;
-        }
-        let refuse = |arrived: &dyn Arrived, head: Head, error| {
-            arrived.answer(Answer::all(head, Status::Error(error)).encode());
-            false
-        };
-        let question = match Question::decode(&message) {
-            Ok(question) => question,
-            Err(Bad::OtherVersion(head)) => return refuse(&*arrived, head, CallError::TypeMismatch),
-            // It does not say how many calls it has.
-            Err(Bad::Malformed) => return false,
-        };
-        let head = question.head;
-        if !self.once.is_new(head.process, head.batch) {
-            return false;
-        }
-        let found = self.methods.iter().position(|(key, _)| key == arrived.method());
-        let Some(method) = found else { return refuse(&*arrived, head, CallError::NoSuchService) };
-        let schema = self.methods[method].1.schema();
-        if schema != question.schema {
-            return refuse(&*arrived, head, CallError::TypeMismatch);
-        }
-        let work = Work { arrived, question, method, came, inner: self.inner.clone() };
-        match self.work.try_send(work) {
-            Ok(()) => true,
-            Err(flume::TrySendError::Full(work) | flume::TrySendError::Disconnected(work)) => {
-                refuse(&*work.arrived, head, CallError::Busy)
-            }
-        }
-    }
-}
-
-impl Work {
-    fn run(self, service: &dyn GatheredService) {
-        let Self { arrived, question, method, came, inner } = self;
-        let Question { head, calls, words, .. } = question;
-        let deadlines: Vec<_> =
-            calls.iter().map(|call| call.remaining.map(|remaining| came + remaining)).collect();
-        let gathered = (0..).zip(&calls).zip(&deadlines).map(|((place, call), deadline)| GatheredCall {
-            caller: Caller { slot: 0, lane: call.lane, ..Caller::default() },
-            deadline: *deadline,
-            place,
-        });
-        let gathered: Vec<_> = gathered.collect();
-        let lanes = Arc::new(Lanes {
-            head,
-            deadlines,
-            left: AtomicUsize::new(gathered.len()),
-            answers: Mutex::new(Answers { of: vec![None; gathered.len()], width: 0, words: Vec::new() }),
-            arrived: Mutex::new(Some(arrived)),
-            inner,
-        });
-        let calls = GatheredCalls::new(lanes, usize::from(head.width), words, gathered);
-        // A panic drops the batch, which answers it; the process's hook has told of it.
-        let run = || block_on(service.gathered(method, calls));
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-            // A payload may panic when it is dropped.
-            std::mem::forget(payload);
-        }
-    }
-}
-
-/// The answers that calls of a question have so far.
-struct Answers {
-    of: Vec<Option<Status>>,
-    width: usize,
-    /// `width` words for each call.
-    words: Vec<u64>,
-}
-
-impl Answers {
-    /// Makes room for so many result words of each call.
-    fn widen(&mut self, width: usize) {
-        if width > self.width {
-            let mut words = vec![0; self.of.len() * width];
-            for (to, from) in words.chunks_exact_mut(width).zip(self.words.chunks_exact(self.width.max(1))) {
-                to[..from.len()].copy_from_slice(from);
-            }
-            (self.words, self.width) = (words, width);
-        }
-    }
-}
-
-/// The lanes of a question, which wait in another process.
-struct Lanes {
-    head: Head,
-    deadlines: Vec<Option<Instant>>,
-    /// Calls without an answer.
-    left: AtomicUsize,
-    answers: Mutex<Answers>,
-    /// `None` once it was answered.
-    arrived: Mutex<Option<Box<dyn Arrived>>>,
-    inner: Arc<Inner>,
-}
-
-impl Lanes {
-    fn is_late(&self, place: u32) -> bool {
-        self.deadlines[place as usize].is_some_and(|deadline| deadline <= Instant::now())
-    }
-
-    /// Sends the answer.
-    fn send(&self, answers: Answers) {
-        let Some(arrived) = self.arrived.lock().take() else { return };
-        let statuses =
-            answers.of.into_iter().map(|status| status.unwrap_or(Status::Error(CallError::Cancelled)));
-        let head = Head { width: answers.width as u16, ..self.head };
-        arrived.answer(Answer { head, statuses: statuses.collect(), words: answers.words }.encode());
-        add(&self.inner.counts.answered, 1);
-    }
-
-    /// Takes the answers, to be sent.
-    fn take(answers: &mut Answers) -> Answers {
-        std::mem::replace(answers, Answers { of: Vec::new(), width: 0, words: Vec::new() })
-    }
-}
-
-impl GatheredLanes for Lanes {
-    fn answer(&self, places: &[u32], statuses: &[Status], words: &[u64]) {
-        let width = words.len().checked_div(places.len()).unwrap_or(0);
-        let mut guard = self.answers.lock();
-        let answers = &mut *guard;
-        if answers.of.is_empty() {
-            return;
-        }
-        answers.widen(width);
-        for (at, place) in places.iter().enumerate() {
-            let place_of = *place as usize;
-            if answers.of[place_of].is_some() {
-                continue;
-            }
-            let status = if self.is_late(*place) { Status::Error(CallError::TimedOut) } else { statuses[at] };
-            answers.of[place_of] = Some(status);
-            if status == Status::Ok {
-                answers.words[place_of * answers.width..][..width]
-                    .copy_from_slice(&words[at * width..(at + 1) * width]);
-            }
-            self.left.fetch_sub(1, Ordering::Relaxed);
-        }
-        if self.left.load(Ordering::Relaxed) == 0 {
-            let answers = Self::take(answers);
-            drop(guard);
-            self.send(answers);
-        }
-    }
-
-    fn waits(&self, place: u32) -> bool {
-        let answers = self.answers.lock();
-        answers.of.get(place as usize).is_some_and(Option::is_none) && !self.is_late(place)
-    }
-
-    fn is_wanted(&self) -> bool {
-        (0..self.head.count).any(|place| self.waits(place))
-    }
-
-    // Nobody in this process learns that lanes of another one went on: whoever looks sees it by their deadlines.
-    fn wake_when_unwanted(&self, _: u64, _: &Waker) {}
-
-    fn forget_waker(&self, _: u64) {}
-
-    fn end(&self, panicked: bool) {
-        let error = if panicked { CallError::Panicked } else { CallError::Cancelled };
-        let mut guard = self.answers.lock();
-        if guard.of.is_empty() {
-            return;
-        }
-        let mut answers = Self::take(&mut guard);
-        drop(guard);
-        answers.of.iter_mut().for_each(|of| _ = of.get_or_insert(Status::Error(error)));
-        self.send(answers);
+    let calls = (0..).zip(&question.calls).zip(lanes.deadlines()).map(|((place, call), deadline)| {
+        let caller = Caller { slot: 0, lane: call.lane, ..Caller::default() };
+        GatheredCall { caller, deadline: *deadline, place }
+    });
+    let calls = calls.collect();
+    let calls = GatheredCalls::new(lanes.clone(), usize::from(question.head.width), question.words, calls);
+    // A panic drops the batch, which answers it; the process's hook has told of it.
+    let handle = || {
+        let mut handler = service.gathered(method, calls);
+        block_on(poll_fn(|context| match handler.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => lanes.poll_over(context),
+        }));
+    };
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(handle)) {
+        // A payload may panic when it is dropped.
+        std::mem::forget(payload);
     }
 }
 

@@ -44,19 +44,28 @@
 //! it had before. Of several answerers each question goes to one; when that one is gone, the next goes to another.
 //! Posts are sent likewise, and nobody is told how they ended.
 //!
+//! # When nobody waits any more
+//! A handler that gathers learns it as it does for calls of its own process ([`hostcall_service::Wanted`], and its future is
+//! dropped): when the lanes' deadlines have passed, which travel with the calls; when all lanes of the question went on, or
+//! their launch ended, if the question is older than 10 ms; and when the process that asked is gone.
+//!
 //! # Trust
 //! What comes over the wire is checked before it is used: lengths, versions, names and types. But who may connect may call,
 //! and answer for any name: links beyond this machine want TLS and access rules, see the book. An `unsafe fn` of a service
 //! trusts its callers' promises; do not export one to those that you do not trust.
 #![forbid(unsafe_code)]
 
-mod carrier;
+#[doc(hidden)]
+pub mod carrier;
 mod counts;
+mod door;
 mod export;
 mod import;
+mod lanes;
 pub mod message;
 mod once;
 mod session;
+#[cfg(feature = "zenoh")]
 mod zenoh_carrier;
 
 pub use counts::Counted;

@@ -10,7 +10,7 @@
 //! | 4 | version, 16 bits: 1 | the same |
 //! | 6 | argument words of a call, 16 bits | result words |
 //! | 8 | how many calls, 32 bits | the same number |
-//! | 12 | 0, 32 bits | 0 |
+//! | 12 | 0, 32 bits; 1: nobody waits any more for the answer to this question, and the message ends after 32 bytes | 0 |
 //! | 16 | the batch's number, which goes up in a process | the question's |
 //! | 24 | which process it is: a number that no other process has | the question's |
 //! | 32 | the hash of the method's name and types | for each call its status, 64 bits |
@@ -36,6 +36,10 @@ pub const MAX_BYTES: usize = HEAD + 8 + MAX_CALLS * 8 + (MAX_WORDS_TOGETHER * 8)
 const MAX_WORDS_TOGETHER: usize = 1 << 20;
 
 const HEAD: usize = 32;
+
+/// Where a head says what a message is, and what it says where nobody waits any more.
+const KIND_AT: usize = 12;
+const UNWANTED: u32 = 1;
 
 /// What is the same in messages of all versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,21 +171,50 @@ fn put_words(to: &mut Vec<u8>, words: &[u64]) {
     words.iter().for_each(|word| to.extend_from_slice(&word.to_le_bytes()));
 }
 
+/// Returns the message with a question. `words` and `calls` are as many as the head says.
+pub(crate) fn question(
+    head: &Head,
+    schema: u64,
+    calls: impl ExactSizeIterator<Item = Asked>,
+    words: &[u64],
+) -> Vec<u8> {
+    debug_assert_eq!((calls.len(), words.len()), (head.count as usize, head.words()));
+    let mut bytes = Vec::with_capacity(HEAD + 8 + 8 * (calls.len() + words.len()));
+    head.put(&mut bytes);
+    bytes.extend_from_slice(&schema.to_le_bytes());
+    for Asked { remaining, lane } in calls {
+        // A lane whose time is up waits for another µs: 0 would be for ever.
+        let us = remaining.map_or(0, |left| left.as_micros().clamp(1, u32::MAX.into()) as u32);
+        bytes.extend_from_slice(&(u64::from(us) | u64::from(lane) << 32).to_le_bytes());
+    }
+    put_words(&mut bytes, words);
+    bytes
+}
+
+impl Head {
+    /// Returns the message that nobody waits any more for the answer to the question that began so.
+    pub fn unwanted(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEAD);
+        self.put(&mut bytes);
+        bytes[KIND_AT..][..4].copy_from_slice(&UNWANTED.to_le_bytes());
+        bytes
+    }
+
+    /// Returns the head of the question for whose answer nobody waits any more, if the message says so.
+    pub fn of_unwanted(message: &[u8]) -> Option<Self> {
+        let mut head = *message.first_chunk::<HEAD>().filter(|_| message.len() == HEAD)?;
+        if head[KIND_AT..][..4] != UNWANTED.to_le_bytes() {
+            return None;
+        }
+        head[KIND_AT..][..4].fill(0);
+        Reader(&head).head().ok()
+    }
+}
+
 impl Question {
     /// Returns the message. `words` and `calls` are as many as the head says.
     pub fn encode(&self) -> Vec<u8> {
-        debug_assert_eq!((self.calls.len(), self.words.len()), (self.head.count as usize, self.head.words()));
-        let mut bytes = Vec::with_capacity(HEAD + 8 + 8 * (self.calls.len() + self.words.len()));
-        self.head.put(&mut bytes);
-        bytes.extend_from_slice(&self.schema.to_le_bytes());
-        for Asked { remaining, lane } in &self.calls {
-            // A lane whose time is up waits for another µs: 0 would be for ever.
-            let us = remaining.map_or(0, |left| left.as_micros().clamp(1, u32::MAX.into()) as u32);
-            bytes.extend_from_slice(&us.to_le_bytes());
-            bytes.extend_from_slice(&u32::from(*lane).to_le_bytes());
-        }
-        put_words(&mut bytes, &self.words);
-        bytes
+        question(&self.head, self.schema, self.calls.iter().copied(), &self.words)
     }
 
     /// Reads a message.
@@ -315,6 +348,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn that_nobody_waits_is_another_message() {
+        let question = question(3, 1);
+        let unwanted = question.head.unwanted();
+        assert_eq!(Head::of_unwanted(&unwanted), Some(question.head));
+        assert_eq!(Question::decode(&unwanted), Err(Bad::Malformed));
+        assert_eq!(Head::of_unwanted(&question.encode()), None);
+        for len in 0..unwanted.len() {
+            assert_eq!(Head::of_unwanted(&unwanted[..len]), None);
+        }
+        assert_eq!(Head::of_unwanted(&[&unwanted[..], &[0]].concat()), None);
     }
 
     /// No memory is taken for what a head says and the message does not have.

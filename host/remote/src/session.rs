@@ -3,10 +3,14 @@
 use crate::RemoteError;
 use crate::carrier::Carrier;
 use crate::counts::Counts;
+#[cfg(feature = "zenoh")]
 use crate::zenoh_carrier::ZenohCarrier;
+use hostcall_locks::Mutex;
+use std::collections::HashMap;
+#[cfg(feature = "zenoh")]
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A process's links to processes that answer, or that ask. Clones are the same session, which is closed when the last of
@@ -15,18 +19,39 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Session(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
+    /// By which answerers know that this process asks, by service. First: gone before the session is closed.
+    asker_of: Mutex<HashMap<String, Box<dyn Send>>>,
     pub carrier: Box<dyn Carrier>,
+    pub state: Arc<SessionState>,
+}
+
+/// What a session has but for its links. The carrier's threads have this alone: whoever drops the last [`Inner`] closes the
+/// session, which must not wait for itself.
+pub(crate) struct SessionState {
     pub counts: Counts,
     /// A number that no other process has, nor this one after `fork` and a new session.
     pub process: u64,
     pub batches: AtomicU64,
+    /// Bytes of the messages with questions that are not answered.
+    pub under_way: AtomicUsize,
     pub longest: Duration,
     pub patience: Duration,
 }
 
+impl Inner {
+    /// Has answerers for a service learn when this process is gone.
+    pub fn asks_of(&self, service: &str) -> Result<(), RemoteError> {
+        let mut asker_of = self.asker_of.lock();
+        if !asker_of.contains_key(service) {
+            asker_of.insert(service.to_owned(), self.carrier.asker(service, self.state.process)?);
+        }
+        Ok(())
+    }
+}
+
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("process", &self.0.process).finish_non_exhaustive()
+        f.debug_struct("Session").field("process", &self.0.state.process).finish_non_exhaustive()
     }
 }
 
@@ -47,12 +72,13 @@ impl Session {
 
     /// Returns what was counted since the session was opened.
     pub fn counts(&self) -> crate::Counted {
-        self.0.counts.get()
+        self.0.state.counts.get()
     }
 }
 
 /// Settings of a [`Session`].
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "zenoh"), expect(dead_code, reason = "settings of the carrier"))]
 pub struct SessionBuilder {
     job: String,
     listen: Vec<String>,
@@ -118,6 +144,7 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// When an address or a setting is none, or cannot be had.
+    #[cfg(feature = "zenoh")]
     pub fn open(self) -> Result<Session, RemoteError> {
         check_name("job", &self.job)?;
         if !self.may_listen_everywhere {
@@ -131,16 +158,23 @@ impl SessionBuilder {
         if !self.connect.is_empty() {
             settings.push(("connect/endpoints".to_owned(), list(&self.connect)));
         }
-        settings.extend(self.settings);
-        let carrier = ZenohCarrier::open(self.job, self.file.as_deref(), &settings)?;
-        Ok(Session(Arc::new(Inner {
-            carrier: Box::new(carrier),
+        settings.extend(self.settings.iter().cloned());
+        let carrier = ZenohCarrier::open(self.job.clone(), self.file.as_deref(), &settings)?;
+        Ok(self.over(Box::new(carrier)))
+    }
+
+    /// Makes a session of which something else carries the messages.
+    #[doc(hidden)]
+    pub fn over(self, carrier: Box<dyn Carrier>) -> Session {
+        let state = SessionState {
             counts: Counts::default(),
             process: process_number(),
             batches: AtomicU64::new(0),
+            under_way: AtomicUsize::new(0),
             longest: self.longest,
             patience: self.patience,
-        })))
+        };
+        Session(Arc::new(Inner { asker_of: Mutex::default(), carrier, state: Arc::new(state) }))
     }
 }
 
@@ -168,6 +202,7 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), RemoteErr
 }
 
 /// Checks that an address to listen at is this machine's own.
+#[cfg(feature = "zenoh")]
 fn check_loopback(address: &str) -> Result<(), RemoteError> {
     let not = || RemoteError::NotLoopback(address.to_owned());
     let place = address.split_once('/').ok_or_else(not)?.1;
@@ -177,7 +212,7 @@ fn check_loopback(address: &str) -> Result<(), RemoteError> {
     if found.peek().is_some() && found.all(|found| is_loopback(found.ip())) { Ok(()) } else { Err(not()) }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "zenoh"))]
 mod tests {
     use super::*;
 

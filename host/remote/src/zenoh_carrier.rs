@@ -3,17 +3,22 @@
 //!   with no reply and no error. So zero replies are never read as "it did not run".
 //! - Where nobody answers, a question ends as quickly. So [`Asks::is_answered`] asks zenoh for matching answerers *before*
 //!   anything is sent.
-//! - Its callbacks must not wait, nor its functions be called from a runtime of one thread. So they are called on threads of
-//!   this crate, and callbacks pass on what they get.
+//! - Its callbacks must not wait, nor call it. So they pass on what they get.
+//! - What opens, declares and closes must not be called from a runtime of one thread, and is called on threads of its own. To
+//!   ask and to answer does not enter a runtime.
+//! - A question's timer runs on when it was answered: some hundred bytes for as long as it might have taken.
 //! - A link is given up when nothing came for its lease: 1.5 s here, where zenoh's own is 10 s.
 
 use crate::RemoteError;
-use crate::carrier::{Arrived, Asks, Carrier, End, Told};
+use crate::carrier::{Arrived, Asks, Carrier, End, OnArrived, OnGone, Told};
+use futures_lite::future::block_on;
 use hostcall_locks::Mutex;
+use std::borrow::Cow;
 use std::time::Duration;
 use zenoh::bytes::ZBytes;
 use zenoh::qos::CongestionControl;
 use zenoh::query::{ConsolidationMode, Querier, Query, QueryTarget, Queryable, Reply};
+use zenoh::sample::{Sample, SampleKind};
 use zenoh::{Config, Session, Wait};
 
 /// What zenoh is told before what a user says: nothing is looked for on the network, and nothing listens.
@@ -100,20 +105,39 @@ impl Carrier for ZenohCarrier {
         Ok(Box::new(ZenohAsks { session: Apart(Some(session)), key, querier: Apart(Some(querier)) }))
     }
 
-    fn answers(
-        &self,
-        service: &str,
-        arrived: Box<dyn Fn(Box<dyn Arrived>) + Send + Sync>,
-    ) -> Result<Box<dyn Send>, RemoteError> {
+    fn asker(&self, service: &str, process: u64) -> Result<Box<dyn Send>, RemoteError> {
+        let (session, key) = (self.session.get(), self.key(service, &asker_part(&format!("{process:x}"))));
+        let token = apart(|| session.liveliness().declare_token(key.clone()).wait());
+        Ok(Box::new(Apart(Some(token.map_err(|error| failed(&key, error))?))))
+    }
+
+    fn answers(&self, service: &str, arrived: OnArrived, gone: OnGone) -> Result<Box<dyn Send>, RemoteError> {
         let (session, key) = (self.session.get(), self.key(service, "**"));
         let prefix = key.len() - "**".len();
         let callback = move |query: Query| arrived(Box::new(ZenohArrived { query, prefix }));
+        let askers = self.key(service, &asker_part("*"));
+        let of_asker = move |sample: Sample| {
+            let process = sample.key_expr().as_str().rsplit('/').next().unwrap_or_default();
+            if sample.kind() == SampleKind::Delete
+                && let Ok(process) = u64::from_str_radix(process, 16)
+            {
+                gone(process);
+            }
+        };
         // Complete: of several answerers, a question goes to one.
         let queryable =
             apart(|| session.declare_queryable(key.clone()).complete(true).callback(callback).wait());
         let queryable: Queryable<()> = queryable.map_err(|error| failed(&key, error))?;
-        Ok(Box::new(Apart(Some(queryable))))
+        let lives =
+            apart(|| session.liveliness().declare_subscriber(askers.clone()).callback(of_asker).wait());
+        let lives = lives.map_err(|error| failed(&askers, error))?;
+        Ok(Box::new(Apart(Some((queryable, lives)))))
     }
+}
+
+/// Returns the part of a key by which it is known that a process asks. No method's name is such a one.
+fn asker_part(process: &str) -> String {
+    format!("-askers-/{process}")
 }
 
 struct ZenohAsks {
@@ -126,7 +150,7 @@ struct ZenohAsks {
 struct Ends(Mutex<Option<Told>>);
 
 impl Ends {
-    fn end(&self, end: End) {
+    fn end(&self, end: End<'_>) {
         let told = self.0.lock().take();
         if let Some(told) = told {
             told(end);
@@ -140,32 +164,49 @@ impl Drop for Ends {
     }
 }
 
-impl Asks for ZenohAsks {
-    fn is_answered(&self) -> bool {
-        self.querier.get().matching_status().wait().is_ok_and(|status| status.matching())
-    }
-
-    fn ask(&self, message: Vec<u8>, timeout: Duration, end: Told) {
-        let ends = Ends(Mutex::new(Some(end)));
-        let callback = move |reply: Reply| match reply.result() {
-            Ok(sample) => ends.end(End::Answered(sample.payload().to_bytes().into_owned())),
-            // The only error that zenoh gives.
-            Err(_) => ends.end(End::Late),
-        };
+impl ZenohAsks {
+    fn get(
+        &self,
+        message: Vec<u8>,
+        target: QueryTarget,
+        timeout: Duration,
+        told: impl Fn(Reply) + Send + Sync + 'static,
+    ) {
         let asked = self
             .session
             .get()
             .get(&self.key)
-            .target(QueryTarget::BestMatching)
+            .target(target)
             .consolidation(ConsolidationMode::None)
             .congestion_control(CongestionControl::Block)
             .express(true)
             .timeout(timeout)
             .payload(ZBytes::from(message))
-            .callback(callback)
+            .callback(told)
             .wait();
         // Where this fails, the callback is dropped, which ends the question.
         drop(asked);
+    }
+}
+
+impl Asks for ZenohAsks {
+    fn is_answered(&self) -> bool {
+        // Not `wait`, which enters zenoh's runtime: this future is ready.
+        let status = self.querier.get().matching_status();
+        block_on(async { status.await }).is_ok_and(|status| status.matching())
+    }
+
+    fn ask(&self, message: Vec<u8>, timeout: Duration, end: Told) {
+        let ends = Ends(Mutex::new(Some(end)));
+        self.get(message, QueryTarget::BestMatching, timeout, move |reply| match reply.result() {
+            Ok(sample) => ends.end(End::Answered(sample.payload().to_bytes())),
+            // The only error that zenoh gives.
+            Err(_) => ends.end(End::Late),
+        });
+    }
+
+    fn tell(&self, message: Vec<u8>) {
+        self.get(message, QueryTarget::All, Duration::from_millis(100), |_| ());
     }
 }
 
@@ -179,8 +220,8 @@ impl Arrived for ZenohArrived {
         self.query.key_expr().as_str().get(self.prefix..).unwrap_or_default()
     }
 
-    fn message(&self) -> Vec<u8> {
-        self.query.payload().map(|payload| payload.to_bytes().into_owned()).unwrap_or_default()
+    fn message(&self) -> Cow<'_, [u8]> {
+        self.query.payload().map(|payload| payload.to_bytes()).unwrap_or_default()
     }
 
     fn answer(&self, message: Vec<u8>) {

@@ -10,8 +10,8 @@ use futures_lite::future::block_on;
 use hostcall_abi::CallError;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::Status;
-use hostcall_remote::{Imported, Session, export, import};
-use hostcall_service::gather::{GatheredCall, GatheredLanes};
+use hostcall_remote::{Imported, Session, export, export_gathered, import};
+use hostcall_service::gather::{BatchFuture, GatheredCall, GatheredLanes};
 use hostcall_service::{Caller, GatheredCalls, GatheredService, Reply, Request, Service};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -44,10 +44,44 @@ impl Service for Store {
     }
 }
 
+/// Says when it has calls of the first method, and when nobody waits for them any more; answers those of the second.
+struct Watching;
+
+impl GatheredService for Watching {
+    fn methods(&self) -> &[Method] {
+        &METHODS
+    }
+
+    fn gathered(&self, method: usize, calls: GatheredCalls) -> BatchFuture {
+        Box::pin(async move {
+            if method == 1 {
+                return calls.fail(CallError::Failed(7));
+            }
+            let remaining = calls.remaining(0).is_some();
+            println!("HAS {}, with deadlines: {remaining}", calls.len());
+            calls.wanted().await;
+            println!("GONE, waits: {}", calls.waits(0));
+            std::future::pending().await
+        })
+    }
+}
+
+#[test]
+#[ignore = "the other tests run it as a process of its own"]
+fn asker() {
+    let Ok(address) = std::env::var(answerer::ADDRESS) else { return };
+    let (_session, store) = caller(&address);
+    println!("READY");
+    ask(&store, 0, 5, None);
+}
+
 #[test]
 #[ignore = "the other tests run it as a process of its own"]
 fn answerer() {
     answerer::answer(|session, role| {
+        if role == "watches" {
+            return export_gathered(session, "store", Watching);
+        }
         let methods = if role == "fewer" { &FEWER[..] } else { &METHODS[..] };
         export(session, "store", Store { is_mute: role == "mute", methods })
     });
@@ -85,17 +119,36 @@ impl GatheredLanes for Lanes {
     }
 }
 
+impl Lanes {
+    /// Has all lanes go on.
+    fn cancel(&self) {
+        self.0.lock().unwrap().fill(Some((Status::Error(CallError::Cancelled), Vec::new())));
+    }
+}
+
 /// What a call ended with: the process that answered it, or an error.
 type End = Result<u64, CallError>;
 
-/// Asks with so many calls of a method at once. Returns how they ended, and how long that took.
-fn ask(store: &Imported, method: usize, calls: u32, remaining: Option<Duration>) -> (Vec<End>, Duration) {
+/// Begins to ask with so many calls of a method at once.
+fn begin(
+    store: &Imported,
+    method: usize,
+    calls: u32,
+    remaining: Option<Duration>,
+) -> (Arc<Lanes>, BatchFuture) {
     let lanes = Arc::new(Lanes(Mutex::new(vec![None; calls as usize])));
-    let begun = Instant::now();
-    let deadline = remaining.map(|remaining| begun + remaining);
+    let deadline = remaining.map(|remaining| Instant::now() + remaining);
     let gathered = (0..calls).map(|place| GatheredCall { caller: Caller::default(), deadline, place });
     let words = (0..u64::from(calls)).collect();
-    block_on(store.gathered(method, GatheredCalls::new(lanes.clone(), 1, words, gathered.collect())));
+    let batch = store.gathered(method, GatheredCalls::new(lanes.clone(), 1, words, gathered.collect()));
+    (lanes, batch)
+}
+
+/// Asks with so many calls of a method at once. Returns how they ended, and how long that took.
+fn ask(store: &Imported, method: usize, calls: u32, remaining: Option<Duration>) -> (Vec<End>, Duration) {
+    let begun = Instant::now();
+    let (lanes, batch) = begin(store, method, calls, remaining);
+    block_on(batch);
     let took = begun.elapsed();
     let lanes = lanes.0.lock().unwrap();
     let ends = lanes.iter().zip(0..).map(|(answer, key): (_, u64)| {
@@ -112,6 +165,14 @@ fn caller(address: &str) -> (Session, Imported) {
     let session = Session::builder().connect(address).longest(Duration::from_secs(3)).open().unwrap();
     let store = import(&session, "store", &METHODS).unwrap();
     (session, store)
+}
+
+/// Does something until it succeeds.
+fn until(mut succeeds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !succeeds() {
+        assert!(begun.elapsed() < LONG, "it never succeeds");
+    }
 }
 
 /// Asks until an answer comes. Returns who answered, and how long that took.
@@ -195,6 +256,44 @@ fn who_is_silent_is_waited_for_as_long_as_was_said() {
         assert_eq!(ends, [Err(error); 3]);
         tell(what, took);
     }
+}
+
+/// Whoever has the calls is told when nobody waits for them any more: they were given up, their deadlines have passed, whoever
+/// asked is gone. More often than there are threads that run handlers: each goes on to the next.
+#[test]
+fn who_answers_learns_that_nobody_waits() {
+    let address = address();
+    let mut answerer = Answerer::start("watches", &address);
+    let (session, store) = caller(&address);
+    until(|| ask(&store, 1, 1, None).0[0] == Err(CallError::Failed(7)));
+    for _ in 0..6 {
+        let (lanes, batch) = begin(&store, 0, 3, None);
+        answerer.wait_for("HAS 3, with deadlines: false");
+        // For shorter ones nobody is told.
+        std::thread::sleep(Duration::from_millis(20));
+        lanes.cancel();
+        let at = Instant::now();
+        drop(batch);
+        answerer.wait_for("GONE, waits: false");
+        tell("calls were given up: told after", at.elapsed());
+    }
+    for _ in 0..6 {
+        let (ends, took) = ask(&store, 0, 2, Some(Duration::from_millis(50)));
+        assert_eq!(ends, [Err(CallError::TimedOut); 2]);
+        answerer.wait_for("HAS 2, with deadlines: true");
+        answerer.wait_for("GONE, waits: false");
+        tell("a deadline of 50 ms", took);
+    }
+    for signal in ["-KILL", "-STOP"] {
+        let asker = Answerer::run("asker", "asks", &address);
+        answerer.wait_for("HAS 5");
+        let at = Instant::now();
+        asker.signal(signal);
+        answerer.wait_for("GONE, waits: false");
+        tell(&format!("{signal} to who asks: told after"), at.elapsed());
+    }
+    assert_eq!(ask(&store, 1, 4, None).0, [Err(CallError::Failed(7)); 4]);
+    assert_eq!(session.counts().may_have_run, 0);
 }
 
 /// A denial looks to the caller as if nobody was there, or as if the question got lost.

@@ -41,6 +41,17 @@ fn asks(lane: &Lane, rounds: u32) {
     }
 }
 
+/// The processor time that processes have taken so far, in seconds.
+fn processor_time(processes: &[u32]) -> f64 {
+    let ticks = processes.iter().map(|process| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // The name in parentheses may have blanks; behind it user and system time are the 12th and 13th field.
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
+    });
+    ticks.sum::<f64>() / 100.0
+}
+
 /// Runs a kernel of `waves` waves once without being timed and then so often; returns the median of its calls a second.
 fn rate(device: &Device, waves: u32, lanes: u32, rounds: u32) -> Result<f64, Box<dyn Error>> {
     let stream = device.stream()?;
@@ -57,9 +68,9 @@ fn rate(device: &Device, waves: u32, lanes: u32, rounds: u32) -> Result<f64, Box
     Ok(rates[rates.len() / 2])
 }
 
-/// The median time of a question with one call, without any device. `process` is another number each time: an answerer drops
-/// what it had before.
-fn question(address: &str, process: u64, rounds: u32) -> Result<Duration, Box<dyn Error>> {
+/// The median time of a question with so many calls, without any device. `process` is another number each time: an answerer
+/// drops what it had before.
+fn question(address: &str, process: u64, calls: u32, rounds: u32) -> Result<Duration, Box<dyn Error>> {
     let mut config = zenoh::Config::default();
     let endpoint = format!("[{address:?}]");
     for (name, value) in
@@ -69,14 +80,14 @@ fn question(address: &str, process: u64, rounds: u32) -> Result<Duration, Box<dy
     }
     let session = zenoh::open(config).wait().map_err(|error| error.to_string())?;
     std::thread::sleep(Duration::from_millis(500));
-    let head = Head { version: VERSION, width: 1, count: 1, batch: 0, process };
+    let head = Head { version: VERSION, width: 1, count: calls, batch: 0, process };
     let mut times = Vec::new();
     for batch in 0..u64::from(rounds) {
         let question = Question {
             head: Head { batch, ..head },
             schema: Store::METHODS[0].schema(),
-            calls: vec![Asked { remaining: None, lane: 0 }],
-            words: vec![batch],
+            calls: vec![Asked { remaining: None, lane: 0 }; calls as usize],
+            words: (batch..batch + u64::from(calls)).collect(),
         };
         let begun = Instant::now();
         let get = session.get("hostcall/default/store/Store/next").payload(question.encode());
@@ -85,7 +96,7 @@ fn question(address: &str, process: u64, rounds: u32) -> Result<Duration, Box<dy
         let sample = reply.into_result().map_err(|error| error.to_string())?;
         let answer = Answer::decode(&sample.payload().to_bytes()).map_err(|_| "no answer")?;
         times.push(begun.elapsed());
-        assert_eq!(answer.words, [batch + 1]);
+        assert_eq!((answer.words.len(), answer.words[0]), (calls as usize, batch + 1));
     }
     times.sort();
     Ok(times[times.len() / 2])
@@ -123,7 +134,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let number = |at: usize, or| arguments.get(at).map_or(Ok(or), |text| text.parse::<u32>());
     let (waves, rounds) = (number(0, 32)?, number(1, 100)?);
     let address = format!("tcp/{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?);
-    let _answerer = Answerer::start(&address)?;
+    let answerer = Answerer::start(&address)?;
 
     let inline = Device::builder("cpu").inline_service(Store::serve(Next)).open()?;
     let gathered = Store::serve_gathered(Next);
@@ -136,39 +147,54 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (remote, single) = (open(Gather::default())?, open(Gather::default().calls(1).batches(256))?);
 
     println!("{waves} waves of 32 lanes, {rounds} calls each; medians of 5 runs");
-    let of_inline = rate(&inline, waves, 32, rounds)?;
-    let of_gathered = rate(&gathered, waves, 32, rounds)?;
-    let before = session.counts();
-    let of_remote = rate(&remote, waves, 32, rounds)?;
-    let between = session.counts();
-    let of_single = rate(&single, waves * 32, 1, rounds.div_ceil(10))?;
-    let after = session.counts();
-    let each = |calls: u64, questions: u64| calls as f64 / questions.max(1) as f64;
-    println!("local, inline               {of_inline:10.0} calls/s");
-    println!(
-        "local, gathered             {of_gathered:10.0} calls/s, {:.2} x inline",
-        of_gathered / of_inline
-    );
-    println!(
-        "remote, gathered            {of_remote:10.0} calls/s, {:.2} x inline, {:.0} calls a message",
-        of_remote / of_inline,
-        each(between.calls - before.calls, between.questions - before.questions)
-    );
-    println!(
-        "remote, one message a call  {of_single:10.0} calls/s, of which gathered is {:.1} x; {:.1} calls a message",
-        of_remote / of_single,
-        each(after.calls - between.calls, after.questions - between.questions)
-    );
+    let processes = [std::process::id(), answerer.0.id()];
+    let mut of_inline = 0.0;
+    let mut tell = |what: &str, device: &Device| -> Result<f64, Box<dyn Error>> {
+        let (before, begun) = (session.counts(), processor_time(&processes));
+        let of_this = rate(device, waves, 32, rounds)?;
+        let took = (processor_time(&processes) - begun) * 1e6 / f64::from(waves * 32 * (5 * rounds + 1));
+        if of_inline == 0.0 {
+            of_inline = of_this;
+        }
+        let (after, of_inline) = (session.counts(), of_this / of_inline);
+        let (calls, questions) = (after.calls - before.calls, after.questions - before.questions);
+        let each = calls as f64 / questions.max(1) as f64;
+        println!(
+            "{what:<28} {of_this:8.0} calls/s, {of_inline:.2} x inline; processor time {took:5.2} us a call; \
+             {each:.0} calls a message"
+        );
+        Ok(of_this)
+    };
+    tell("local, inline", &inline)?;
+    tell("local, gathered", &gathered)?;
+    let of_remote = tell("remote, one message at once", &remote)?;
+    for batches in [2, 4, 8] {
+        let device = open(Gather::default().batches(batches))?;
+        tell(&format!("remote, {batches} messages at once"), &device)?;
+    }
+    tell("local, inline again", &inline)?;
+    for calls in [1, 32, 256, 512, 1024] {
+        let bare = question(&address, 1000 + u64::from(calls), calls, 500)?.as_secs_f64() * 1e6;
+        println!(
+            "a question of {calls:4} calls, alone {bare:8.1} us, {:.2} us a call",
+            bare / f64::from(calls)
+        );
+    }
     for (lanes, what) in [(1, "a lone call"), (32, "a wave of 32 calls")] {
         let time = |device| -> Result<f64, Box<dyn Error>> {
             Ok(1e6 * f64::from(lanes) / rate(device, 1, lanes, 1000)?)
         };
         let (local, remote) = (time(&gathered)?, time(&remote)?);
-        let bare = question(&address, lanes.into(), 2000)?.as_secs_f64() * 1e6;
+        let bare = question(&address, lanes.into(), 1, 2000)?.as_secs_f64() * 1e6;
         println!(
             "{what}: local {local:.1} us, question {bare:.1} us, remote {remote:.1} us = {:.2} x their sum",
             remote / (local + bare)
         );
     }
+    let of_single = rate(&single, waves * 32, 1, rounds.div_ceil(20))?;
+    println!(
+        "remote, a message a call     {of_single:8.0} calls/s, of which gathered is {:.1} x",
+        of_remote / of_single
+    );
     Ok(())
 }

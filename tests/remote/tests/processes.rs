@@ -65,6 +65,20 @@ impl StoreHandler for Mute {
     }
 }
 
+/// Says when it has calls, and when nobody waits for them any more.
+struct Watching;
+
+impl StoreGatheredHandler for Watching {
+    async fn next(&self, calls: Gathered<u64, (u64, u32)>) {
+        println!("HAS");
+        calls.wanted().await;
+        println!("GONE, waits: {}", calls.waits(0));
+    }
+    async fn panics(&self, calls: Gathered<u64, u64>) {
+        calls.fail(CallError::Failed(1));
+    }
+}
+
 struct OtherTypes;
 
 impl other::StoreHandler for OtherTypes {
@@ -79,6 +93,7 @@ fn answerer() {
     answerer::answer(|session, role| match role {
         "mute" => export(session, "store", Store::serve(Mute)),
         "other" => export(session, "store", other::Store::serve(OtherTypes)),
+        "watches" => export_gathered(session, "store", Store::serve_gathered(Watching)),
         "gathered" => export_gathered(session, "store", Store::serve_gathered(Answers)),
         _ => export(session, "store", Store::serve(Answers)),
     });
@@ -239,6 +254,28 @@ fn other_types_and_methods_are_refused() {
     let (stream, out) = (device.stream().unwrap(), device.alloc_zeroed::<u64>(1).unwrap());
     asks_panics.launch(&stream, Grid::new(1, 1), (&out,)).unwrap().wait_for(LONG).unwrap();
     assert_eq!(out.read().unwrap(), [code(CallError::NoSuchService)]);
+}
+
+/// Whoever answers learns that the calls' launch was cancelled, and that their deadlines have passed.
+#[test]
+fn who_answers_learns_that_no_lane_waits() {
+    let address = address();
+    let mut answerer = Answerer::start("watches", &address);
+    let (_session, device) = caller(&address);
+    let (stream, out) = (device.stream().unwrap(), device.alloc_zeroed::<u64>(32).unwrap());
+    let launch = asks.launch(&stream, Grid::new(1, 32), (0, 1, &out)).unwrap();
+    answerer.wait_for("HAS");
+    std::thread::sleep(Duration::from_millis(20));
+    let at = Instant::now();
+    device.cancel_all();
+    answerer.wait_for("GONE, waits: false");
+    tell("a launch was cancelled: told after", at.elapsed());
+    launch.wait_for(LONG).expect_err("it was cancelled");
+    let (got, took) = ask(&device, 2, 50_000, 1);
+    assert_eq!(got, [code(CallError::TimedOut); 64]);
+    answerer.wait_for("HAS");
+    answerer.wait_for("GONE, waits: false");
+    tell("a deadline of 50 ms", took);
 }
 
 /// Each question goes to one of two, and to the other one when that is gone.

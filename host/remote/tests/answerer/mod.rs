@@ -12,7 +12,7 @@ pub const LONG: Duration = Duration::from_secs(120);
 
 /// In the environment: what an answering process is to do, and where.
 const ROLE: &str = "HOSTCALL_REMOTE_ROLE";
-const ADDRESS: &str = "HOSTCALL_REMOTE_ADDRESS";
+pub const ADDRESS: &str = "HOSTCALL_REMOTE_ADDRESS";
 
 /// Is the answering process, if it is one: answers with what `export` exports for its role until its parent ends, whose end of the
 /// pipe it reads.
@@ -39,7 +39,7 @@ pub fn tell(what: &str, took: Duration) {
     }
 }
 
-/// A process that answers. It is killed when this is dropped.
+/// A process that answers, or asks. It is killed when this is dropped.
 pub struct Answerer {
     pub process: Child,
     says: BufReader<ChildStdout>,
@@ -47,8 +47,13 @@ pub struct Answerer {
 
 impl Answerer {
     pub fn start(role: &str, address: &str) -> Self {
+        Self::run("answerer", role, address)
+    }
+
+    /// Runs one of the ignored tests of this program.
+    pub fn run(test: &str, role: &str, address: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "answerer", "--ignored", "--nocapture", "--test-threads=1"])
+            .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(ADDRESS, address)
             .stdin(Stdio::piped())

@@ -36,7 +36,7 @@ use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::Kind as PacketKind;
 use hostcall_channel::host::{Batch as ChannelBatch, Scanner};
 use hostcall_locks::Mutex;
-use hostcall_service::gather::{GatheredCall, GatheredLanes};
+use hostcall_service::gather::{GatheredCall, GatheredLanes, Wakers};
 use hostcall_service::{Caller, Gather, GatheredCalls, called_by};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -381,39 +381,6 @@ struct OfCall {
     caller: Caller,
     /// Bytes of reply that the lane takes, if the call came by bytes.
     capacity: usize,
-}
-
-/// Who is told when nobody waits for a batch any more, by ids of their own.
-#[derive(Default)]
-pub(super) struct Wakers(Mutex<Vec<(u64, Waker)>>);
-
-impl Wakers {
-    /// Has one woken. Whether it is late for that is to be seen after this.
-    pub fn set(&self, id: u64, waker: &Waker) {
-        let waker = waker.clone();
-        let mut wakers = self.0.lock();
-        let before = match wakers.iter_mut().find(|(of, _)| *of == id) {
-            Some((_, before)) => Some(std::mem::replace(before, waker)),
-            None => {
-                wakers.push((id, waker));
-                None
-            }
-        };
-        // Wakers are a user's: not under the lock.
-        drop(wakers);
-        drop(before);
-    }
-
-    pub fn forget(&self, id: u64) {
-        let forgotten: Vec<_> = self.0.lock().extract_if(.., |(of, _)| *of == id).collect();
-        drop(forgotten);
-    }
-
-    /// Wakes all.
-    pub fn tell(&self) {
-        let wakers = std::mem::take(&mut *self.0.lock());
-        wakers.into_iter().for_each(|(_, waker)| _ = catch(|| waker.wake()));
-    }
 }
 
 /// Ends a batch when its driver has done with it. Where that is dropped before, since whoever runs it has ended, lanes may

@@ -5,7 +5,7 @@
 //! wait for its posts.
 
 use super::deferred::DeferredPosts;
-use super::gather::{self, Wakers};
+use super::gather;
 use super::job::call_async;
 use super::registry::{Entry, Kind, Registered};
 use super::shared::Shared;
@@ -18,7 +18,7 @@ use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::status::Status;
 use hostcall_abi::word::MAX_POST_WORDS;
 use hostcall_locks::{Condvar, Mutex};
-use hostcall_service::gather::{GatheredCall, GatheredLanes};
+use hostcall_service::gather::{GatheredCall, GatheredLanes, Wakers};
 use hostcall_service::{Caller, GatheredCalls, OwnedRequest, Posts, Request, called_by};
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
