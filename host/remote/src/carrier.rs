@@ -1,4 +1,4 @@
-//! The seam to what carries messages. All that knows zenoh is in `zenoh.rs`, which implements this.
+//! The seam to what carries messages. All that knows zenoh is in `zenoh_carrier.rs`, which implements this.
 
 use crate::RemoteError;
 use std::time::Duration;
@@ -53,4 +53,41 @@ pub trait Carrier: Send + Sync {
         service: &str,
         arrived: Box<dyn Fn(Box<dyn Arrived>) + Send + Sync>,
     ) -> Result<Box<dyn Send>, RemoteError>;
+    /// Lets others see a name until what this returns is dropped, or this process ends.
+    ///
+    /// # Errors
+    /// As for [`Carrier::asks`].
+    fn announce(&self, name: &str) -> Result<Box<dyn Send>, RemoteError>;
+    /// Calls `seen` with each name that is announced, and again with `false` once it is not any more, until what this returns is
+    /// dropped. It is called on threads of the carrier's, which it must not hold up.
+    ///
+    /// # Errors
+    /// As for [`Carrier::asks`].
+    fn watch(&self, seen: Box<dyn Fn(&str, bool) + Send + Sync>) -> Result<Box<dyn Send>, RemoteError>;
+    /// Tells all that hear. Nobody waits for those that do not take it: it is dropped for them.
+    fn tell(&self, name: &str, message: Vec<u8>);
+    /// Hears what others tell, until what this returns is dropped. `heard` is called as [`Carrier::watch`]'s function is.
+    ///
+    /// # Errors
+    /// As for [`Carrier::asks`].
+    fn hear(&self, heard: Box<dyn Fn(Vec<u8>) + Send + Sync>) -> Result<Box<dyn Send>, RemoteError>;
+    /// Answers what members are asked under a name, until what this returns is dropped.
+    ///
+    /// # Errors
+    /// As for [`Carrier::asks`].
+    fn answers_as(
+        &self,
+        name: &str,
+        arrived: Box<dyn Fn(Box<dyn Arrived>) + Send + Sync>,
+    ) -> Result<Box<dyn Send>, RemoteError>;
+    /// Asks the member with a name, or all without one, and waits until all have answered, or for this long. `answered` is called
+    /// with each answer; a member may give several.
+    fn ask_members(
+        &self,
+        name: Option<&str>,
+        what: &str,
+        message: Vec<u8>,
+        timeout: Duration,
+        answered: Box<dyn Fn(Vec<u8>) + Send + Sync>,
+    );
 }
