@@ -1,8 +1,10 @@
-//! Processes of a job that tell each other what they do: who is there, what there is to say, and answers to who asks all.
+//! Processes of a job that tell each other what they do: who is there, what there is to say, and answers to
+//! who asks all.
 //!
-//! What a member tells goes to those that hear it now, and nobody waits for them: what one does not take is dropped, and the
-//! carrier says so to nobody. So what must not be lost unseen is numbered by who tells it. A name is seen by others from when it is
-//! announced until its process ends, which is noticed in milliseconds, or until the link is lost, which takes 1.5 s at most.
+//! What a member tells goes to those that hear it now, and nobody waits for them: what one does not take is
+//! dropped, and the carrier says so to nobody. So what must not be lost unseen is numbered by who tells it. A
+//! name is seen by others from when it is announced until its process ends, which is noticed in milliseconds,
+//! or until the link is lost, which takes 1.5 s at most.
 
 use crate::RemoteError;
 use crate::carrier::Arrived;
@@ -68,8 +70,9 @@ impl Session {
         self.0.carrier.announce(name).map(Member::new)
     }
 
-    /// Calls a function with each name that others have announced or announce, and `true`; and with `false` once it is gone. It is
-    /// called on the carrier's threads, and must not wait. Names may be any that a stranger announces.
+    /// Calls a function with each name that others have announced or announce, and `true`; and with `false`
+    /// once it is gone. It is called on the carrier's threads, and must not wait. Names may be any that a
+    /// stranger announces.
     ///
     /// # Errors
     /// When the carrier refuses.
@@ -77,7 +80,8 @@ impl Session {
         self.0.carrier.watch(Box::new(seen)).map(Member::new)
     }
 
-    /// Tells those of the job that hear now. Nobody waits for one that does not take it: for that one it is dropped.
+    /// Tells those of the job that hear now. Nobody waits for one that does not take it: for that one it is
+    /// dropped.
     ///
     /// # Errors
     /// When no key can have the name.
@@ -87,7 +91,8 @@ impl Session {
         Ok(())
     }
 
-    /// Calls a function with all that others tell from now on, as [`Session::watch`] does. The bytes may be any.
+    /// Calls a function with all that others tell from now on, as [`Session::watch`] does. The bytes may be
+    /// any.
     ///
     /// # Errors
     /// When the carrier refuses.
@@ -109,8 +114,8 @@ impl Session {
         self.0.carrier.answers_as(name, Box::new(arrived)).map(Member::new)
     }
 
-    /// Asks who answers for a name, or all without one. Waits until all have answered, or for `timeout`. A function is called with
-    /// each answer, as [`Session::watch`] calls its. Who gives none is not told of.
+    /// Asks who answers for a name, or all without one. Waits until all have answered, or for `timeout`. A
+    /// function is called with each answer, as [`Session::watch`] calls its. Who gives none is not told of.
     ///
     /// # Errors
     /// When no key can have the name or `what`.

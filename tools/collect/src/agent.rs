@@ -1,12 +1,13 @@
 //! An agent: passes on what the ranks of its machine say, and answers for them.
 //!
-//! What ranks say waits in a queue of [`MOST_QUEUED`]. Full, it holds up the threads that follow the ranks, and these their sockets,
-//! and no rank. One thread makes messages of it, at most one each [`GATHER`], and announces the ranks.
+//! What ranks say waits in a queue of [`MOST_QUEUED`]. Full, it holds up the threads that follow the ranks,
+//! and these their sockets, and no rank. One thread makes messages of it, at most one each [`GATHER`], and
+//! announces the ranks.
 
 use crate::local::{Local, sends};
 use crate::waits;
 use crate::wire::{Item, Key, MOST_BYTES, MOST_ITEMS, VERSION, What};
-use crate::{Outcome, clocks, complain, traces};
+use crate::{Outcome, clocks, complain};
 use hostcall_remote::{Asked, Member, Session};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,10 +32,9 @@ const MOST_ASKED: usize = 32;
 pub fn run(session: &Session, local: &Local, host: &str) -> Outcome {
     let name = name(host);
     let _named = session.announce(&name)?;
-    let traces = Arc::new(traces::Recorded::default());
     let _answers = {
         let (local, under_way) = (local.clone(), Arc::new(AtomicUsize::new(0)));
-        session.answer(&name, move |asked| answer(asked, &local, &traces, &under_way))?
+        session.answer(&name, move |asked| answer(asked, &local, &under_way))?
     };
     let (told, items) = sync_channel(MOST_QUEUED);
     let follow = {
@@ -107,17 +107,16 @@ impl Tells<'_> {
 }
 
 /// Answers a question on a thread of its own.
-fn answer(asked: Asked, local: &Local, traces: &Arc<traces::Recorded>, under_way: &Arc<AtomicUsize>) {
+fn answer(asked: Asked, local: &Local, under_way: &Arc<AtomicUsize>) {
     if under_way.fetch_add(1, Ordering::SeqCst) >= MOST_ASKED {
         under_way.fetch_sub(1, Ordering::SeqCst);
         return;
     }
-    let (local, traces, counted) = (local.clone(), traces.clone(), under_way.clone());
+    let (local, counted) = (local.clone(), under_way.clone());
     let run = move || {
         match asked.what() {
             clocks::WHAT => asked.answer(clocks::answer()),
             waits::WHAT => waits::answer(&asked, &local),
-            what if what.starts_with(traces::WHAT) => traces.answer(&asked, &local),
             _ => {}
         }
         counted.fetch_sub(1, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! How far the clocks of other machines are from this one's: by round trips, of which the shortest counts.
 //!
-//! A machine that is asked for its time says it somewhere between question and answer. So its clock is known to half of what the
-//! round trip took, whatever each of the two ways took of it.
+//! A machine that is asked for its time says it somewhere between question and answer. So its clock is known
+//! to half of what the round trip took, whatever each of the two ways took of it.
 
 use hostcall_remote::Session;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,8 @@ impl Clock {
         at_s - self.ahead_s
     }
 
-    /// Returns what round trips say: when each was asked, what the answer said, and when that came, in seconds.
+    /// Returns what round trips say: when each was asked, what the answer said, and when that came, in
+    /// seconds.
     fn of(trips: impl IntoIterator<Item = (f64, f64, f64)>) -> Option<Self> {
         let clock = |(asked_s, said_s, answered_s): (f64, f64, f64)| Self {
             ahead_s: said_s - (asked_s + answered_s) / 2.0,
@@ -59,7 +60,8 @@ pub fn answer() -> Vec<u8> {
 pub fn compare(session: &Session, agent: &str) -> Option<Clock> {
     let trip = |_| {
         let (tell, told) = mpsc::sync_channel(1);
-        // The time between two looks at the clock, which somebody may set, is that of a clock that nobody sets.
+        // The time between two looks at the clock, which somebody may set, is that of a clock that nobody
+        // sets.
         let (asked_s, begun) = (now_s(), Instant::now());
         let answered = move |bytes: Vec<u8>| {
             let _ = tell.try_send((begun.elapsed(), bytes));

@@ -1,7 +1,8 @@
 //! The collector: hears agents, or the ranks of its own machine, and prints.
 //!
-//! Threads of the link put what comes into a queue, which is bounded in messages and in bytes; what does not fit is dropped. One
-//! thread reads the queue and prints. So whoever does not read what is printed makes messages be dropped, and holds up no agent.
+//! Threads of the link put what comes into a queue, which is bounded in messages and in bytes; what does not
+//! fit is dropped. One thread reads the queue and prints. So whoever does not read what is printed makes
+//! messages be dropped, and holds up no agent.
 
 use crate::job::{HERE, Job};
 use crate::local::{Local, sends};

@@ -1,7 +1,7 @@
 //! What the collector knows of a job, and what it says of it.
 //!
-//! Of each rank it keeps a name, a few numbers and the lines that have not ended, so that a rank takes as much memory among
-//! thousands as alone.
+//! Of each rank it keeps a name, a few numbers and the lines that have not ended, so that a rank takes as
+//! much memory among thousands as alone.
 
 use crate::clocks::Clock;
 use crate::wire::{Item, Key, What, Who};
@@ -277,8 +277,8 @@ impl Job {
         }
     }
 
-    /// Takes that an agent is gone, and that nothing is known of the ranks that it follows until it comes back, or another one
-    /// for its machine.
+    /// Takes that an agent is gone, and that nothing is known of the ranks that it follows until it comes
+    /// back, or another one for its machine.
     pub fn lost(&mut self, agent: &str) {
         self.clocks.remove(agent);
         let mut lost = Vec::new();

@@ -1,7 +1,7 @@
 //! The ranks of this machine: found by their sockets, and followed by a thread each.
 //!
-//! A thread that passes on what its rank says may wait for who takes it. The rank does not: what its socket does not take meanwhile
-//! it leaves out, and says how much.
+//! A thread that passes on what its rank says may wait for who takes it. The rank does not: what its socket
+//! does not take meanwhile it leaves out, and says how much.
 
 use crate::complain;
 use crate::wire::{Item, What, Who};
@@ -113,7 +113,8 @@ impl Local {
         }
     }
 
-    /// Asks the ranks what they wait for. Those that do not answer are not there, and the others come when they have.
+    /// Asks the ranks what they wait for. Those that do not answer are not there, and the others come when
+    /// they have.
     ///
     /// # Errors
     /// When the system fails.

@@ -6,7 +6,7 @@ use clap::Parser;
 use hostcall::watch::report;
 use hostcall_collect::collector::{self, Ends};
 use hostcall_collect::local::{Local, Scope};
-use hostcall_collect::{Outcome, agent, complain, raise_limits, waits};
+use hostcall_collect::{Outcome, agent, complain, connecting, listening, raise_limits, waits};
 use hostcall_remote::Session;
 use serde_json::json;
 use std::io::Write;
@@ -16,21 +16,23 @@ use std::time::Duration;
 
 /// Collects what the ranks of a job print, how they fail, who of them dies, and what they wait for.
 ///
-/// Without --listen and --connect it collects on this machine. With --connect it passes on what happens here to one that
-/// listens; one such runs on each machine.
+/// Without --listen and --connect it collects on this machine. With --connect it passes on what happens here
+/// to one that listens; one such runs on each machine.
 #[derive(Parser)]
 #[command(name = "hostcall collect", version)]
 struct Arguments {
     /// Listens for other machines' at an address, such as tcp/127.0.0.1:7447
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
-    /// Passes on what happens here to the one that listens there; it is waited for. With --waits it asks that one's machines
+    /// Passes on what happens here to the one that listens there; it is waited for. With --waits it asks that
+    /// one's machines
     #[arg(long, value_name = "ADDRESS", conflicts_with = "listen")]
     connect: Vec<String>,
     /// Lets --listen have an address that other machines reach. Who reaches it may read and say all of this
     #[arg(long)]
     beyond_this_machine: bool,
-    /// The job whose ranks are collected, as torchrun, Slurm or HOSTCALL_JOB name it; all of the user's without one
+    /// The job whose ranks are collected, as torchrun, Slurm or HOSTCALL_JOB name it; all of the user's
+    /// without one
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// Settings of zenoh's, such as certificates, in a file of its own kind
@@ -66,16 +68,14 @@ fn main() {
 }
 
 fn session(arguments: &Arguments) -> Result<Session, hostcall_remote::RemoteError> {
-    let mut builder = Session::builder().job(arguments.job.as_deref().unwrap_or("default"));
+    let job = arguments.job.as_deref().unwrap_or("default");
+    let mut builder = if arguments.connect.is_empty() { listening(job) } else { connecting(job) };
     for address in &arguments.listen {
         builder = builder.listen(address);
     }
     for address in &arguments.connect {
         builder = builder.connect(address);
     }
-    // What connects to it reaches the others that do.
-    let mode = if arguments.connect.is_empty() { "\"router\"" } else { "\"client\"" };
-    builder = builder.setting("mode", mode);
     if arguments.beyond_this_machine {
         builder = builder.beyond_this_machine();
     }

@@ -1,7 +1,8 @@
 //! What agents tell the collector, and how it is checked: JSON, bounded, of one version.
 //!
-//! Each message names the rank of everything in it, so that one that is lost takes nothing else with it. How much of what a rank
-//! said is lost follows from numbers that only grow: a text's position among all that the rank printed, a failure's number.
+//! Each message names the rank of everything in it, so that one that is lost takes nothing else with it. How
+//! much of what a rank said is lost follows from numbers that only grow: a text's position among all that the
+//! rank printed, a failure's number.
 
 use hostcall::watch::{Failure, Identity};
 use serde::{Deserialize, Serialize};
@@ -31,7 +32,8 @@ pub struct Who {
     pub rank: Option<u64>,
     /// How many ranks there are, if that is known.
     pub size: Option<u64>,
-    /// When its first device was opened, in ms since 1970 by its machine's clock: a later process may have the same number.
+    /// When its first device was opened, in ms since 1970 by its machine's clock: a later process may have
+    /// the same number.
     pub since_ms: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Ranks that are processes of their own, and what the collector says of them: on one machine, and through two agents that say they
-//! are two machines.
+//! Ranks that are processes of their own, and what the collector says of them: on one machine, and through
+//! two agents that say they are two machines.
 
 mod common;
 

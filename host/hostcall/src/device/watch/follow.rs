@@ -1,9 +1,11 @@
-//! What comes, told to who follows the process: its kernels' text, its launches' failures, its devices' opening and end.
+//! What comes, told to who follows the process: its kernels' text, its launches' failures, its devices'
+//! opening and end.
 //!
-//! Whoever has something to tell writes it into the followers' sockets itself, as far as these take it at once. So what a program
-//! has flushed, and the failure that it is about to end with, are with the system before it goes on, and reach who follows
-//! although the process ends at once. What a socket does not take is kept, up to [`MOST_KEPT_BYTES`] for each follower;
-//! beyond that it is left out, and its bytes are counted by the next text that is told.
+//! Whoever has something to tell writes it into the followers' sockets itself, as far as these take it at
+//! once. So what a program has flushed, and the failure that it is about to end with, are with the system
+//! before it goes on, and reach who follows although the process ends at once. What a socket does not take is
+//! kept, up to [`MOST_KEPT_BYTES`] for each follower; beyond that it is left out, and its bytes are counted
+//! by the next text that is told.
 
 use super::collect::{looks, short};
 use super::socket::who;
@@ -175,8 +177,8 @@ pub(crate) fn hold() -> impl Sized {
     followed
 }
 
-/// Forgets in a child of the process who follows its parent, and closes the sockets there: they would seem to be the parent's as
-/// long as the child is.
+/// Forgets in a child of the process who follows its parent, and closes the sockets there: they would seem to
+/// be the parent's as long as the child is.
 #[allow(unsafe_code, reason = "the sockets are other threads' too, which the child does not have")]
 pub(crate) fn stop_in_child() {
     for follower in FOLLOWED.lock().take().into_iter().flat_map(|followed| followed.followers) {

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 /// Waits of a process that are told one by one; the others are counted.
 const MOST_TOLD: usize = 16;
 
-/// Returns lines that say what processes wait for, those of a job together, and because of whom. Machines are named where there are
-/// several. The text may have control characters that a process has said.
+/// Returns lines that say what processes wait for, those of a job together, and because of whom. Machines are
+/// named where there are several. The text may have control characters that a process has said.
 pub fn report(processes: &[Process], explained: &Explanation) -> String {
     let hosts: BTreeSet<&str> = processes.iter().map(|process| process.who.host.as_str()).collect();
     let tells_hosts = hosts.len() > 1;
