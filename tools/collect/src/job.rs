@@ -66,8 +66,9 @@ struct Placed {
 pub struct Job {
     ranks: HashMap<Key, Rank>,
     clocks: HashMap<String, Clock>,
-    /// Agents that are gone with ranks that had not ended, and their machines.
-    away: HashMap<String, String>,
+    /// Agents that are gone with ranks that had not ended: their machines, and
+    /// whether other agents of these have told of ranks since.
+    away: HashMap<String, (String, bool)>,
     first: Option<Placed>,
     /// Text that ranks have printed, line by line.
     printed: String,
@@ -87,7 +88,9 @@ impl Job {
     pub fn take(&mut self, agent: &str, item: Item) {
         let Item { who, what } = item;
         let key = who.key();
-        if let Some(host) = self.away.remove(agent) {
+        if let Some((host, is_back)) = self.away.remove(agent)
+            && !is_back
+        {
             self.said.push(format!("{host} is heard again"));
         }
         if !self.ranks.contains_key(&key) {
@@ -123,12 +126,19 @@ impl Job {
         }
         let Some(rank) = self.ranks.get_mut(&key) else { return };
         // Two agents of one machine follow the same ranks: the first one counts, as long as it is there.
-        if rank.agent != agent && self.away.contains_key(&rank.agent) {
+        if rank.agent != agent
+            && let Some((host, is_back)) = self.away.get_mut(&rank.agent)
+        {
             rank.agent = agent.to_owned();
+            if !std::mem::replace(is_back, true) {
+                self.said.push(format!("{host} is heard again"));
+            }
         }
         if rank.agent != agent || rank.has_ended {
             return;
         }
+        // It is there, whatever became of a name of it before.
+        rank.gone = None;
         match what {
             What::Text { sink, position, text } => self.text(&key, sink, position, &text),
             What::Failed { failure } => self.failed(&key, failure),
@@ -293,7 +303,7 @@ impl Job {
              its ranks: {}",
             names(&lost)
         ));
-        self.away.insert(agent.to_owned(), host);
+        self.away.insert(agent.to_owned(), (host, false));
     }
 
     /// Does what time alone has come for.
