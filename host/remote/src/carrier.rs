@@ -46,6 +46,12 @@ pub type OnArrived = Box<dyn Fn(Box<dyn Arrived>) + Send + Sync>;
 /// Is called with the number of a process that asks no more, on threads of the carrier's that it must not hold up.
 pub type OnGone = Box<dyn Fn(u64) + Send + Sync>;
 
+/// Is called with names that are announced (`true`) or are not any more, on threads of the carrier's that it must not hold up.
+pub type OnSeen = Box<dyn Fn(&str, bool) + Send + Sync>;
+
+/// Is called with messages, on threads of the carrier's that it must not hold up.
+pub type OnHeard = Box<dyn Fn(Vec<u8>) + Send + Sync>;
+
 /// Carries questions to whoever answers, and answers back.
 pub trait Carrier: Send + Sync {
     /// Prepares to ask a method of a service.
@@ -63,4 +69,37 @@ pub trait Carrier: Send + Sync {
     /// # Errors
     /// As for [`Carrier::asks`].
     fn answers(&self, service: &str, arrived: OnArrived, gone: OnGone) -> Result<Box<dyn Send>, RemoteError>;
+    /// Lets others see a name until what this returns is dropped, or this process ends.
+    ///
+    /// # Errors
+    /// As for [`Carrier::asks`].
+    fn announce(&self, name: &str) -> Result<Box<dyn Send>, RemoteError>;
+    /// Calls `seen` with each name that is announced, and again with `false` once it is not any more, until what this returns is
+    /// dropped. It is called on threads of the carrier's, which it must not hold up.
+    ///
+    /// # Errors
+    /// As for [`Carrier::asks`].
+    fn watch(&self, seen: OnSeen) -> Result<Box<dyn Send>, RemoteError>;
+    /// Tells all that hear. Nobody waits for those that do not take it: it is dropped for them.
+    fn tell(&self, name: &str, message: Vec<u8>);
+    /// Hears what others tell, until what this returns is dropped. `heard` is called as [`Carrier::watch`]'s function is.
+    ///
+    /// # Errors
+    /// As for [`Carrier::asks`].
+    fn hear(&self, heard: OnHeard) -> Result<Box<dyn Send>, RemoteError>;
+    /// Answers what members are asked under a name, until what this returns is dropped.
+    ///
+    /// # Errors
+    /// As for [`Carrier::asks`].
+    fn answers_as(&self, name: &str, arrived: OnArrived) -> Result<Box<dyn Send>, RemoteError>;
+    /// Asks the member with a name, or all without one, and waits until all have answered, or for this long. `answered` is called
+    /// with each answer; a member may give several.
+    fn ask_members(
+        &self,
+        name: Option<&str>,
+        what: &str,
+        message: Vec<u8>,
+        timeout: Duration,
+        answered: OnHeard,
+    );
 }

@@ -62,6 +62,7 @@ mod door;
 mod export;
 mod import;
 mod lanes;
+mod members;
 pub mod message;
 mod once;
 mod session;
@@ -71,6 +72,7 @@ mod zenoh_carrier;
 pub use counts::Counted;
 pub use export::{Export, export, export_gathered};
 pub use import::{Imported, import};
+pub use members::{Asked, Member};
 pub use session::{Session, SessionBuilder};
 
 /// Why a session was not opened, or a service neither exported nor imported.

@@ -10,7 +10,7 @@
 //! - A link is given up when nothing came for its lease: 1.5 s here, where zenoh's own is 10 s.
 
 use crate::RemoteError;
-use crate::carrier::{Arrived, Asks, Carrier, End, OnArrived, OnGone, Told};
+use crate::carrier::{Arrived, Asks, Carrier, End, OnArrived, OnGone, OnHeard, OnSeen, Told};
 use futures_lite::future::block_on;
 use hostcall_locks::Mutex;
 use std::borrow::Cow;
@@ -92,6 +92,11 @@ impl ZenohCarrier {
         Ok(Self { session: Apart(Some(session)), job })
     }
 
+    /// The key of what members of a job tell each other, which no service's is.
+    fn member_key(&self, what: &str) -> String {
+        format!("hostcall-members/{}/{what}", self.job)
+    }
+
     fn key(&self, service: &str, method: &str) -> String {
         format!("hostcall/{}/{service}/{method}", self.job)
     }
@@ -132,6 +137,110 @@ impl Carrier for ZenohCarrier {
             apart(|| session.liveliness().declare_subscriber(askers.clone()).callback(of_asker).wait());
         let lives = lives.map_err(|error| failed(&askers, error))?;
         Ok(Box::new(Apart(Some((queryable, lives)))))
+    }
+
+    fn announce(&self, name: &str) -> Result<Box<dyn Send>, RemoteError> {
+        let (session, key) = (self.session.get(), self.member_key(&format!("alive/{name}")));
+        let token = apart(|| session.liveliness().declare_token(key.clone()).wait());
+        Ok(Box::new(Apart(Some(token.map_err(|error| failed(&key, error))?))))
+    }
+
+    fn watch(&self, seen: OnSeen) -> Result<Box<dyn Send>, RemoteError> {
+        let (session, key) = (self.session.get(), self.member_key("alive/**"));
+        let prefix = key.len() - "**".len();
+        let callback = move |sample: Sample| {
+            if let Some(name) = sample.key_expr().as_str().get(prefix..) {
+                seen(name, sample.kind() == SampleKind::Put);
+            }
+        };
+        let watches = apart(|| {
+            session.liveliness().declare_subscriber(key.clone()).history(true).callback(callback).wait()
+        });
+        Ok(Box::new(Apart(Some(watches.map_err(|error| failed(&key, error))?))))
+    }
+
+    fn tell(&self, name: &str, message: Vec<u8>) {
+        let key = self.member_key(&format!("told/{name}"));
+        let told = self.session.get().put(key, message).congestion_control(CongestionControl::Drop).wait();
+        // It fails where the session is closed: nobody hears it then either.
+        drop(told);
+    }
+
+    fn hear(&self, heard: OnHeard) -> Result<Box<dyn Send>, RemoteError> {
+        let (session, key) = (self.session.get(), self.member_key("told/**"));
+        let callback = move |sample: Sample| heard(sample.payload().to_bytes().into_owned());
+        let hears = apart(|| session.declare_subscriber(key.clone()).callback(callback).wait());
+        Ok(Box::new(Apart(Some(hears.map_err(|error| failed(&key, error))?))))
+    }
+
+    fn answers_as(&self, name: &str, arrived: OnArrived) -> Result<Box<dyn Send>, RemoteError> {
+        let (session, key) = (self.session.get(), self.member_key(&format!("ask/{name}/**")));
+        let prefix = key.len() - "**".len();
+        // A question to all has no name where this one has its own.
+        let what = move |query: &Query| query.parameters().get("what").unwrap_or_default().to_owned();
+        let own = key[..prefix].trim_end_matches('/').to_owned();
+        let callback = move |query: Query| {
+            let what = what(&query);
+            arrived(Box::new(MemberArrived { query, what, key: own.clone() }));
+        };
+        let queryable = apart(|| session.declare_queryable(key.clone()).callback(callback).wait());
+        Ok(Box::new(Apart(Some(queryable.map_err(|error| failed(&key, error))?))))
+    }
+
+    fn ask_members(
+        &self,
+        name: Option<&str>,
+        what: &str,
+        message: Vec<u8>,
+        timeout: Duration,
+        answered: OnHeard,
+    ) {
+        let key = self.member_key(&format!("ask/{}/q", name.unwrap_or("*")));
+        // It is dropped with the callback, after the last answer.
+        let (ended, end) = flume::bounded::<()>(1);
+        let callback = move |reply: Reply| {
+            let _ended = &ended;
+            if let Ok(sample) = reply.result() {
+                answered(sample.payload().to_bytes().into_owned());
+            }
+        };
+        let session = self.session.get();
+        let asked = apart(|| {
+            session
+                .get(format!("{key}?what={what}"))
+                .target(QueryTarget::All)
+                .consolidation(ConsolidationMode::None)
+                .express(true)
+                .timeout(timeout)
+                .payload(ZBytes::from(message))
+                .callback(callback)
+                .wait()
+        });
+        drop(asked);
+        let _ = end.recv_timeout(timeout + Duration::from_millis(200));
+    }
+}
+
+/// A question to a member.
+struct MemberArrived {
+    query: Query,
+    what: String,
+    key: String,
+}
+
+impl Arrived for MemberArrived {
+    fn method(&self) -> &str {
+        &self.what
+    }
+
+    fn message(&self) -> Cow<'_, [u8]> {
+        self.query.payload().map(ZBytes::to_bytes).unwrap_or_default()
+    }
+
+    fn answer(&self, message: Vec<u8>) {
+        let reply = self.query.reply(format!("{}/q", self.key), message);
+        // It fails where whoever asked is gone.
+        let _ = reply.express(true).wait();
     }
 }
 

@@ -117,6 +117,14 @@ pub enum Command {
         /// Processes, whose jobs are looked at; without one, all of the user's
         pids: Vec<u32>,
     },
+    /// Collects what the ranks of a job print, how they fail, who of them dies and what they wait for, on one machine or many.
+    /// It is the program `hostcall-collect`, which is installed by itself
+    #[command(disable_help_flag = true)]
+    Collect {
+        /// Its own options: `hostcall collect --help` prints them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]
+        arguments: Vec<OsString>,
+    },
     /// Lists the devices, and why those that are not there are not
     Devices {
         /// Opens each device and says also what to build for it, and how much of it there is

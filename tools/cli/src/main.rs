@@ -27,12 +27,14 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use hostcall_trace::escaped;
 use std::error::Error;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::exit;
+use std::process::{self, exit};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -73,6 +75,7 @@ fn main() {
             Command::Serve(options) => serve::run(options),
             Command::Top { pids, every } => top::run_processes(pids, every),
             Command::Waits { json, pids } => waits::run(&pids, json),
+            Command::Collect { arguments } => collect(&arguments),
             Command::Devices { verbose } => devices(verbose),
             Command::Bench { device, image, device_printf: true, .. } => bench::device_printf(device, image),
             Command::Bench { device, image, json, only, .. } => bench::run(device, image, json, only),
@@ -218,6 +221,21 @@ fn suggestion(error: &clap::Error) -> String {
 fn bind(file: &Path, python: bool, service: Option<&str>) -> Outcome {
     let bind = if python { hostcall_build::bind_python } else { hostcall_build::bind_c };
     print(format_args!("{}", bind(file, service)?))
+}
+
+/// Becomes the program that collects, which lies beside this one or where the system looks for programs.
+fn collect(arguments: &[OsString]) -> Outcome {
+    let name = "hostcall-collect";
+    let beside =
+        std::env::current_exe().ok().map(|own| own.with_file_name(name)).filter(|file| file.is_file());
+    let error = process::Command::new(beside.unwrap_or_else(|| name.into())).args(arguments).exec();
+    Err(match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("there is no {name} beside this program nor on PATH: `cargo install {name}` installs it")
+        }
+        _ => format!("cannot run {name}: {error}"),
+    }
+    .into())
 }
 
 fn devices(verbose: bool) -> Outcome {

@@ -8,7 +8,9 @@ use super::inner::Inner;
 use super::metrics::{DeviceMetrics, hold_ended};
 use super::open_devices::{self, OpenDevice};
 use super::waiting::hold_waiters;
-use super::watch::{forget_trace, hold_listener, hold_trace, stop_in_child};
+use super::watch::{
+    forget_trace, hold_followers, hold_listener, hold_trace, stop_followers_in_child, stop_in_child,
+};
 use hostcall_locks::MutexGuard;
 use hostcall_seam::DeviceKind;
 use hostcall_server::services::hold_check_numbers;
@@ -22,7 +24,7 @@ use std::sync::atomic::Ordering;
 struct Held {
     devices: MutexGuard<'static, Vec<(u64, OpenDevice)>>,
     ended: MutexGuard<'static, BTreeMap<String, DeviceMetrics>>,
-    _others: [Box<dyn Any>; 7],
+    _others: [Box<dyn Any>; 8],
 }
 
 thread_local! {
@@ -53,6 +55,7 @@ extern "C" fn before() {
             Box::new(hostcall_softdev::hold_locks()),
             Box::new(hold_kept()),
             Box::new(hold_check_numbers()),
+            Box::new(hold_followers()),
         ],
     };
     let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(hold()));
@@ -85,6 +88,7 @@ extern "C" fn in_child() {
             drop(held);
             forget_trace();
             stop_in_child();
+            stop_followers_in_child();
         }
     });
 }

@@ -4,7 +4,7 @@
 use futures_lite::future::block_on;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_remote::carrier::{Arrived, Asks, Carrier, End, OnArrived, OnGone, Told};
+use hostcall_remote::carrier::{Arrived, Asks, Carrier, End, OnArrived, OnGone, OnHeard, OnSeen, Told};
 use hostcall_remote::message::{Answer, Question};
 use hostcall_remote::{Export, Imported, RemoteError, Session, export_gathered, import};
 use hostcall_service::gather::{BatchFuture, GatheredCall, GatheredLanes};
@@ -61,6 +61,26 @@ impl Carrier for Line {
         *self.arrived.lock().unwrap() = Some(arrived);
         Ok(Box::new(()))
     }
+
+    fn announce(&self, _: &str) -> Result<Box<dyn Send>, RemoteError> {
+        Ok(Box::new(()))
+    }
+
+    fn watch(&self, _: OnSeen) -> Result<Box<dyn Send>, RemoteError> {
+        Ok(Box::new(()))
+    }
+
+    fn tell(&self, _: &str, _: Vec<u8>) {}
+
+    fn hear(&self, _: OnHeard) -> Result<Box<dyn Send>, RemoteError> {
+        Ok(Box::new(()))
+    }
+
+    fn answers_as(&self, _: &str, _: OnArrived) -> Result<Box<dyn Send>, RemoteError> {
+        Ok(Box::new(()))
+    }
+
+    fn ask_members(&self, _: Option<&str>, _: &str, _: Vec<u8>, _: Duration, _: OnHeard) {}
 }
 
 /// A question, and where its answer goes: `None` when it was dropped.

@@ -25,7 +25,7 @@ pub use hostcall_channel::{Block, FileMapper, HeapMemory, ProcessMemory};
 pub use lines::Lines;
 pub use print::Printer;
 pub(crate) use sink::Append;
-pub use sink::{Sink, Stream, Unwritten};
+pub use sink::{Sink, Stream, TakenText, Unwritten, hear_text};
 pub use stdio::Stdio;
 pub use system::{EarlyEnd, Panic, Report, Reports};
 

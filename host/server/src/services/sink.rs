@@ -15,7 +15,8 @@ use crate::engine::is_engines;
 use hostcall_locks::{Condvar, Mutex, MutexGuard};
 use std::fmt::{self, Display};
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,26 @@ impl Display for Unwritten {
 }
 
 type WriteText = Box<dyn FnMut(Stream, &[u8]) -> io::Result<()> + Send>;
+
+/// Text that a sink's writer is about to write.
+#[derive(Clone, Copy, Debug)]
+pub struct TakenText<'a> {
+    /// The sink: see [`Sink::number`].
+    pub sink: u64,
+    /// How many bytes were appended to the sink before.
+    pub position: u64,
+    /// The text of both streams, as long as it was.
+    pub text: &'a [u8],
+}
+
+static LISTENER: OnceLock<fn(TakenText<'_>)> = OnceLock::new();
+
+/// Has this function hear of all text of all sinks of the process, on the threads that write it, just before they do. It must not
+/// wait. The first function counts.
+pub fn hear_text(listener: fn(TakenText<'_>)) {
+    // A second one is dropped, as documented.
+    let _ = LISTENER.set(listener);
+}
 
 /// Why a stream's writer was given up.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -169,6 +190,8 @@ impl State {
 
 #[derive(Default)]
 struct Queue {
+    /// No other sink of the process has it.
+    number: u64,
     state: Mutex<State>,
     /// Signals the writer.
     work: Condvar,
@@ -185,7 +208,8 @@ struct Owned(Arc<Queue>);
 
 impl Sink {
     fn new(write: impl FnMut(Stream, &[u8]) -> io::Result<()> + Send + 'static) -> Self {
-        let queue = Queue::default();
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let queue = Queue { number: NEXT.fetch_add(1, Ordering::Relaxed), ..Queue::default() };
         queue.state.lock().writer = Some(Contained::new(Box::new(write)));
         Self(Arc::new(Owned(Arc::new(queue))))
     }
@@ -332,6 +356,18 @@ impl Sink {
         let waiting = &state.bytes[state.bytes.len().saturating_sub(TAIL_BYTES)..];
         let taken = state.tail.len().saturating_sub(TAIL_BYTES - waiting.len());
         [&state.tail[taken..], waiting].concat()
+    }
+
+    /// Returns the sink's number, which no other sink of the process has.
+    pub fn number(&self) -> u64 {
+        self.0.0.number
+    }
+
+    /// Returns how many bytes the writer has taken, and the last of them, up to 4 KiB. A function that hears text
+    /// ([`hear_text`]) may be told of these later, and is told of all that follow.
+    pub fn taken(&self) -> (u64, Vec<u8>) {
+        let state = self.0.0.state.lock();
+        (state.appended - state.bytes.len() as u64, state.tail.clone())
     }
 
     /// Returns whether so many bytes were written, or dropped because their writer failed; else they are soon.
@@ -522,6 +558,14 @@ fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
         std::mem::swap(&mut state.bytes, &mut bytes);
         state.note_tail(&bytes);
         std::mem::swap(&mut state.runs, &mut runs);
+        if let Some(listener) = LISTENER.get() {
+            let position = state.appended - bytes.len() as u64;
+            state.writing = runs.first().map(|(stream, _)| (*stream, Instant::now()));
+            drop(state);
+            let text = TakenText { sink: queue.number, position, text: &bytes };
+            let _ = catch(|| listener(text));
+            state = queue.state.lock();
+        }
         let mut rest = &bytes[..];
         let pieces = runs.drain(..).flat_map(|(stream, len)| {
             let text;

@@ -4,7 +4,7 @@ use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::{Dispatched, Listed, Operation};
 use super::queue::{InFlight, Settling, State, StreamQueue};
 use crate::device::error::{LaunchFailure, NodeFailure};
-use crate::device::waiting;
+use crate::device::{waiting, watch};
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
 use hostcall_server::services::Report;
@@ -458,6 +458,10 @@ impl StreamQueue {
             queue.stops.add(launch.sequence);
         }
         if let Err(failure) = outcome {
+            if !matches!(failure, LaunchFailure::Skipped | LaunchFailure::Cancelled) {
+                let error = launch.error(failure).to_string();
+                watch::note_failure(&self.device.core.name, &launch.kernel, &error);
+            }
             let error = match &launch.owner {
                 Some(owner) => owner.fail(NodeFailure::Launch(failure.clone())),
                 None => launch.error(failure),

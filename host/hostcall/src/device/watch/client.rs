@@ -1,12 +1,13 @@
 //! The side that looks: which processes there are, and what one of them says.
 
-use super::socket::{MOST_REQUEST_BYTES, PREFIX, peer, read_line, write_line};
+use super::follow::MOST_NEWS_BYTES;
+use super::socket::{MOST_REQUEST_BYTES, PREFIX, left, peer, read_line, write_line};
 use super::state::{Metrics, Process};
-use super::{Answer, Request};
+use super::{Answer, News, Request};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::de::DeserializeOwned;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ impl Request {
     fn longest(&self) -> Duration {
         match self {
             Self::TraceOn(_) | Self::TraceOff { .. } => LONGEST_TRACE_ANSWER,
-            Self::State | Self::Metrics => LONGEST_ANSWER,
+            Self::State | Self::Metrics | Self::Follow => LONGEST_ANSWER,
         }
     }
 }
@@ -218,6 +219,70 @@ pub fn state(pid: u32) -> Result<Process, WatchError> {
 /// When it cannot be asked, or does not answer.
 pub fn metrics(pid: u32) -> Result<Metrics, WatchError> {
     ask(pid, &Request::Metrics)
+}
+
+/// A process that tells what comes.
+#[derive(Debug)]
+pub struct Following {
+    pid: u32,
+    connection: UnixStream,
+    /// What was read and is no whole line.
+    read: Vec<u8>,
+    /// So many of these bytes have no end of a line.
+    looked: usize,
+}
+
+/// Asks a process to tell what comes: what its kernels print, and which of its launches fail.
+///
+/// # Errors
+/// When it cannot be asked.
+pub fn follow(pid: u32) -> Result<Following, WatchError> {
+    let connection = connected(pid)?;
+    let system = |error: io::Error| WatchError::System { pid, error };
+    let asked = serde_json::to_string(&Request::Follow).map_err(|error| system(error.into()))?;
+    write_line(&connection, asked, Instant::now() + LONGEST_ANSWER).map_err(system)?;
+    Ok(Following { pid, connection, read: Vec::new(), looked: 0 })
+}
+
+impl Following {
+    /// Waits for what the process tells next. Returns `None` when it has ended, or tells no more.
+    ///
+    /// # Errors
+    /// [`WatchError::Silent`] when it has told nothing until then: it may be waited for again. Others when it refuses, or tells
+    /// what this version does not understand.
+    pub fn next(&mut self, until: Instant) -> Result<Option<News>, WatchError> {
+        let pid = self.pid;
+        let unknown = |error: String| WatchError::Unknown { pid, error };
+        loop {
+            if let Some(end) = self.read[self.looked..].iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=self.looked + end).collect();
+                self.looked = 0;
+                let Ok(news) = serde_json::from_slice(&line) else {
+                    return Err(match serde_json::from_slice::<Answer<News>>(&line) {
+                        Ok(Answer::Error(why)) => WatchError::Refused { pid, why },
+                        _ => unknown("its news is none".into()),
+                    });
+                };
+                return Ok(Some(news));
+            }
+            self.looked = self.read.len();
+            if self.read.len() > MOST_NEWS_BYTES {
+                return Err(unknown(format!("a line of news has more than {MOST_NEWS_BYTES} bytes")));
+            }
+            let mut piece = [0; 16 << 10];
+            let timed = left(until).and_then(|left| self.connection.set_read_timeout(Some(left)));
+            match timed.and_then(|()| self.connection.read(&mut piece)) {
+                Ok(0) => return Ok(None),
+                Ok(count) => self.read.extend_from_slice(&piece[..count]),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::TimedOut => return Err(WatchError::Silent(pid)),
+                    io::ErrorKind::ConnectionReset => return Ok(None),
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => {}
+                    _ => return Err(WatchError::System { pid, error }),
+                },
+            }
+        }
+    }
 }
 
 /// Connects without waiting for who listens: a process that is stopped takes no connections.

@@ -28,13 +28,13 @@ pub(super) fn short(text: &str) -> String {
 }
 
 /// Returns the devices that are open, as they can be looked at.
-fn devices() -> Vec<Arc<Look>> {
+pub(super) fn looks() -> Vec<Arc<Look>> {
     open_devices::lock().iter().filter_map(|(_, open)| open.look.clone().downcast().ok()).collect()
 }
 
 /// Returns what the process does now.
 pub(super) fn process() -> Process {
-    let states = devices().into_iter().filter_map(|device| device.at(state));
+    let states = looks().into_iter().filter_map(|device| device.at(state));
     let threads = waiting_threads().into_iter().take(MOST_THREADS).map(thread).collect();
     Process { who: who(), devices: states.take(MOST_DEVICES).collect(), threads }
 }
@@ -42,7 +42,7 @@ pub(super) fn process() -> Process {
 /// Returns what the process has counted.
 pub(super) fn metrics() -> Metrics {
     let of = |parts: &Parts| parts.metrics(&parts.waiting());
-    let devices = devices();
+    let devices = looks();
     let open = || devices.iter().filter_map(|device| device.at(of));
     Metrics { who: who(), devices: with_ended(open) }
 }

@@ -19,7 +19,7 @@
 //! It takes memory for what the processes said, which each of them bounds, and time in proportion to that.
 
 use super::handlers::{self, circles_of};
-use super::state::{DeviceState, Identity, Polled, Process, Wait};
+use super::state::{DeviceState, Identity, Place, Polled, Process, Wait};
 use crate::device::metrics::sum;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,14 +35,20 @@ pub struct Rank {
     pub rank: Option<u64>,
     /// Its process, if it is there.
     pub pid: Option<u32>,
+    /// The name of its machine, if the process is there.
+    #[serde(default)]
+    pub host: String,
 }
 
+/// As part of a sentence, such as `rank 3 (process 17)`, or with `{:#}` also on which machine.
 impl fmt::Display for Rank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on =
+            if f.alternate() && self.pid.is_some() { format!(" on {}", self.host) } else { String::new() };
         match (self.rank, self.pid) {
-            (Some(rank), Some(pid)) => write!(f, "rank {rank} (process {pid})"),
+            (Some(rank), Some(pid)) => write!(f, "rank {rank} (process {pid}{on})"),
             (Some(rank), None) => write!(f, "rank {rank}"),
-            (None, Some(pid)) => write!(f, "process {pid}"),
+            (None, Some(pid)) => write!(f, "process {pid}{on}"),
             (None, None) => f.write_str("a process"),
         }
     }
@@ -93,9 +99,12 @@ pub struct Culprit {
     pub why: Why,
 }
 
+/// A sentence; with `{:#}` it says also on which machines processes are.
 impl fmt::Display for Culprit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { waits, name, sequence, waited_s, of, why } = self;
+        let said = |rank: &Rank| if f.alternate() { format!("{rank:#}") } else { rank.to_string() };
+        let (of, waits) = (said(of), said(waits));
         write!(f, "{of}: {waits} has waited for its `{name}` number {sequence} for {waited_s:.1} s, and ")?;
         match why {
             Why::Past { waits_for, of: Some(rank) } => {
@@ -170,9 +179,9 @@ pub struct Explanation {
     pub circles: Vec<Vec<Member>>,
     /// Waits for a rank that others explain.
     pub held_up: u64,
-    /// Of these, which process is held up by which.
+    /// Of these, which process is held up by which, by their places among the processes.
     #[serde(default)]
-    pub held_up_by: BTreeSet<(u32, u32)>,
+    pub held_up_by: BTreeSet<(usize, usize)>,
     /// Waits, or kinds of waits for ranks, that processes had no room to tell: there may be culprits and circles that are not here.
     #[serde(default)]
     pub untold: u64,
@@ -221,8 +230,7 @@ pub fn explain(before: &[Process], processes: &[Process], left_out: u64) -> Expl
             None => {
                 explained.held_up += 1;
                 next[held.from].extend(held.to);
-                let by = held.to.map(|to| (processes[held.from].who.pid, processes[to].who.pid));
-                explained.held_up_by.extend(by);
+                explained.held_up_by.extend(held.to.map(|to| (held.from, to)));
             }
             Some(why) => {
                 let place = (held.from, held.peer, held.wait.service.as_str(), held.polled.sequence);
@@ -249,26 +257,26 @@ fn waits(process: &Process) -> impl Iterator<Item = &Wait> {
 
 /// Returns how many waits, or kinds of them, each process has had no room to tell, of those that may go on: also when it said so at
 /// the earlier look alone, since a wave takes a while to find out that there is room.
-fn untold(before: &[Process], processes: &[Process]) -> HashMap<u32, u64> {
+fn untold<'a>(before: &'a [Process], processes: &'a [Process]) -> HashMap<Place<'a>, u64> {
     let mut untold = HashMap::new();
     for process in before.iter().chain(processes) {
         let of = |device: &DeviceState| {
             let waits = if device.may_wait_untold { device.waits_untold } else { 0 };
             device.kinds_untold.saturating_add(waits)
         };
-        let most = untold.entry(process.who.pid).or_default();
+        let most = untold.entry(process.who.place()).or_default();
         *most = sum(process.devices.iter().map(of)).max(*most);
     }
     untold
 }
 
 /// What tells a wait from others.
-type Key<'a> = (u32, &'a str, Option<([u32; 3], u32)>, &'a str, Option<Polled>);
+type Key<'a> = (Place<'a>, &'a str, Option<([u32; 3], u32)>, &'a str, Option<Polled>);
 
-fn key<'a>(process: &Process, wait: &'a Wait) -> Key<'a> {
+fn key<'a>(process: &'a Process, wait: &'a Wait) -> Key<'a> {
     let place = wait.place.map(|place| (place.at, place.wave));
     let polled = wait.polled.map(|polled| Polled { said_ns: 0, ..polled });
-    (process.who.pid, &wait.launch, place, &wait.service, polled)
+    (process.who.place(), &wait.launch, place, &wait.service, polled)
 }
 
 /// The waits, and how long each had waited when it said so last.
@@ -293,11 +301,11 @@ pub(super) fn by_rank(processes: &[Process]) -> HashMap<(&str, u64), usize> {
 }
 
 pub(super) fn rank_of(who: &Identity) -> Rank {
-    Rank { job: who.job.clone(), rank: who.rank, pid: Some(who.pid) }
+    Rank { job: who.job.clone(), rank: who.rank, pid: Some(who.pid), host: who.host.clone() }
 }
 
 /// Why the wait does not end; `None` where the waits of who is waited for explain it.
-fn why(held: &Held<'_>, processes: &[Process], untold: &HashMap<u32, u64>) -> Option<Why> {
+fn why(held: &Held<'_>, processes: &[Process], untold: &HashMap<Place<'_>, u64>) -> Option<Why> {
     let Some(to) = held.to else { return Some(Why::NotThere) };
     let process = &processes[to];
     let of_same = waits(process).filter(|wait| wait.service == held.wait.service);
@@ -312,14 +320,15 @@ fn why(held: &Held<'_>, processes: &[Process], untold: &HashMap<u32, u64>) -> Op
     Some(match longest {
         Some(wait) => Why::Waits { text: handlers::all_of(process, wait) },
         None if process.devices.iter().all(|device| device.metrics.launches_running == 0) => Why::RunsNothing,
-        None if untold.get(&process.who.pid).is_some_and(|count| *count > 0) => Why::Untold,
+        None if untold.get(&process.who.place()).is_some_and(|count| *count > 0) => Why::Untold,
         None => Why::Runs,
     })
 }
 
 fn culprit(held: &Held<'_>, processes: &[Process], why: Why) -> Culprit {
     let who = &processes[held.from].who;
-    let missing = || Rank { job: who.job.clone(), rank: Some(held.peer.into()), pid: None };
+    let missing =
+        || Rank { job: who.job.clone(), rank: Some(held.peer.into()), pid: None, host: String::new() };
     Culprit {
         waits: rank_of(who),
         name: held.wait.service.clone(),

@@ -58,7 +58,7 @@ pub(super) fn kernel_of<'a>(process: &'a Process, of: &LaunchOf) -> &'a str {
 pub(super) fn circles_of(before: &[Process], processes: &[Process]) -> Vec<Vec<Member>> {
     let mut found = Vec::new();
     for process in processes {
-        let before = before.iter().find(|then| then.who.pid == process.who.pid);
+        let before = before.iter().find(|then| then.who.place() == process.who.place());
         let threads: Vec<(&ThreadState, &HandledCall)> = process
             .threads
             .iter()

@@ -30,10 +30,13 @@ fn rank(variable: impl Fn(&str) -> Option<String>) -> (Option<u64>, Option<u64>)
     found.unwrap_or_default()
 }
 
-/// Returns the job, as an environment says it; else the process that started this one, as it did others of the job.
-fn job(variable: impl Fn(&str) -> Option<String>) -> String {
+/// Returns the job, as an environment says it, and `true`; else the process that started this one, as it did others of the job.
+fn job(variable: impl Fn(&str) -> Option<String>) -> (String, bool) {
     let named = JOBS.iter().find_map(|name| variable(name).filter(|job| !job.is_empty()));
-    named.unwrap_or_else(|| std::os::unix::process::parent_id().to_string())
+    match named {
+        Some(job) => (job, true),
+        None => (std::os::unix::process::parent_id().to_string(), false),
+    }
 }
 
 fn command_line() -> String {
@@ -46,14 +49,15 @@ fn command_line() -> String {
 /// Returns which process this is. It reads the environment, which a program may change while another thread of it reads.
 pub(super) fn identity() -> Identity {
     let variable = |name: &str| std::env::var(name).ok();
-    let (rank, size) = rank(variable);
+    let ((rank, size), (job, is_job_named)) = (rank(variable), job(variable));
     let since = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     Identity {
         pid: std::process::id(),
         program: command_line(),
         host: host.trim().to_owned(),
-        job: job(variable),
+        job,
+        is_job_named,
         rank,
         size,
         since: since.map_or(0.0, |since| since.as_secs_f64()),
@@ -86,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_job_without_a_name_is_its_parents() {
-        assert_eq!(job(|name| (name == "SLURM_JOB_ID").then(|| "41".to_owned())), "41");
-        assert_eq!(job(|_| Some(String::new())), std::os::unix::process::parent_id().to_string());
+        assert_eq!(job(|name| (name == "SLURM_JOB_ID").then(|| "41".to_owned())), ("41".into(), true));
+        let parent = std::os::unix::process::parent_id().to_string();
+        assert_eq!(job(|_| Some(String::new())), (parent, false));
     }
 }

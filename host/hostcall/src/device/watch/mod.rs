@@ -15,31 +15,39 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Who asks to follow ([`follow`]) keeps its connection, and is told what comes: text of kernels, failures of launches. Nothing
+//! there waits for who follows: what its socket does not take is kept up to a bound, then left out and counted.
+//!
 //! To answer another question, add it to [`Request`] and to `answer`.
 
 mod client;
 mod collect;
 mod culprits;
+mod follow;
 mod graph;
 mod groups;
 mod handlers;
 mod identity;
 #[cfg(test)]
 mod ranks_tests;
+mod report;
 mod socket;
 mod state;
 mod trace;
 
 pub use crate::device::metrics::{DeviceMetrics, Latency, MethodMetrics};
-pub use client::{Answers, WatchError, ask, ask_all, metrics, processes, state};
+pub use client::{Answers, Following, WatchError, ask, ask_all, follow, metrics, processes, state};
 pub use culprits::{Culprit, Explanation, Member, Rank, Why, explain};
+pub use follow::{Failure, News};
 pub use graph::{Graph, Mark, Node, NodeKind, Waits, graph};
+pub use report::report;
 pub use state::{
     DeviceState, HandledCall, Identity, LaunchOf, LaunchState, Metrics, OutputState, Polled, Process,
     ThreadState, Wait, WaitGroup, Workgroup,
 };
 pub use trace::{TraceAsked, TraceBegun, TraceEnded};
 
+pub(crate) use follow::{hold as hold_followers, note_failure, stop_in_child as stop_followers_in_child};
 pub(crate) use socket::{hold as hold_listener, listen, stop_in_child};
 pub(crate) use trace::{forget as forget_trace, hold as hold_trace};
 
@@ -56,6 +64,8 @@ pub enum Request {
     Metrics,
     /// To record trace points of its kernels: a [`TraceBegun`].
     TraceOn(TraceAsked),
+    /// To be told what comes, in one line of JSON after the other: [`News`]. The connection stays until one of the two ends it.
+    Follow,
     /// To end what it records so: a [`TraceEnded`].
     TraceOff {
         /// The trace alone that has this number ([`TraceBegun::number`]); whichever there is without one.
@@ -90,6 +100,8 @@ fn answer(request: Request) -> serde_json::Result<String> {
         Request::State => written(Ok(collect::process())),
         Request::Metrics => written(Ok(collect::metrics())),
         Request::TraceOn(asked) => written(trace::begin(asked)),
+        // It has more than one answer.
+        Request::Follow => written(Err::<(), _>("it is followed by another way".into())),
         Request::TraceOff { number } => written(trace::end(number)),
     }
 }

@@ -1,5 +1,6 @@
 //! The side that is looked at: a thread that listens, and one for each connection, for a second or two.
 
+use super::follow;
 use super::identity::identity;
 use super::state::Identity;
 use super::{Answer, Request, answer};
@@ -63,6 +64,9 @@ pub(crate) fn listen() -> Listening {
     let listener =
         listener.insert(own.unwrap_or_else(|| Listener { who: identity(), devices: 0, socket: None }));
     listener.devices += 1;
+    if listener.devices == 1 {
+        follow::note_open(true);
+    }
     if listener.socket.is_none() && std::env::var_os("HOSTCALL_WATCH").is_none_or(|watch| watch != "off") {
         let begin = || {
             let name = format!("{PREFIX}{here}");
@@ -86,6 +90,9 @@ impl Drop for Listening {
         let mut listener = LISTENER.lock();
         let Some(listener) = listener.as_mut().filter(|listener| listener.who.pid == self.0) else { return };
         listener.devices -= 1;
+        if listener.devices == 0 {
+            follow::note_open(false);
+        }
         if listener.devices == 0
             && let Some(Listens { socket, thread, shall_end }) = listener.socket.take()
         {
@@ -142,14 +149,14 @@ fn run(socket: &UnixListener, shall_end: &AtomicBool) {
             );
             continue;
         }
-        let serves = Serves(connection);
+        let serves = Serves(Arc::new(connection));
         // Where the system starts no thread, the connection is closed.
         let _ = std::thread::Builder::new().name("hostcall-look".into()).spawn(move || serve(&serves.0));
     }
 }
 
 /// A connection that counts.
-struct Serves(UnixStream);
+struct Serves(Arc<UnixStream>);
 
 impl Drop for Serves {
     fn drop(&mut self) {
@@ -176,7 +183,7 @@ pub(super) fn peer(connection: &UnixStream) -> io::Result<libc::ucred> {
     if failed == 0 { Ok(peer) } else { Err(io::Error::last_os_error()) }
 }
 
-fn serve(connection: &UnixStream) {
+fn serve(connection: &Arc<UnixStream>) {
     let until = || Instant::now() + LONGEST_EXCHANGE;
     let line = match read_line(connection, MOST_REQUEST_BYTES, until()) {
         Ok(line) => line,
@@ -188,6 +195,10 @@ fn serve(connection: &UnixStream) {
         Err(_) => return,
     };
     let answer = match serde_json::from_slice::<Request>(&line) {
+        Ok(Request::Follow) => match follow::tell(connection) {
+            Ok(()) => return,
+            Err(sentence) => Err(sentence),
+        },
         // A panic is this thread's alone.
         Ok(request) => answer(request).map_err(|error| format!("the answer cannot be written: {error}")),
         Err(error) => Err(format!(
@@ -208,7 +219,7 @@ fn reply_error(connection: &UnixStream, sentence: &str, until: Instant) -> io::R
 }
 
 /// What is left of the time of an exchange. Never zero, which a socket takes for no limit.
-fn left(until: Instant) -> io::Result<Duration> {
+pub(super) fn left(until: Instant) -> io::Result<Duration> {
     match until.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
         left => Ok(left.max(Duration::from_millis(1))),

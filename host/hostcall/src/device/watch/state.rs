@@ -16,6 +16,9 @@ pub struct Identity {
     pub host: String,
     /// The job that it belongs to, as its launcher says or else `HOSTCALL_JOB`: processes that were started together.
     pub job: String,
+    /// A launcher, or `HOSTCALL_JOB`, has named the job; else its name is the number of the process that started it.
+    #[serde(default)]
+    pub is_job_named: bool,
     /// Its number in the job, if it has one: of `HOSTCALL_RANK`, torchrun, Open MPI, PMIx, MPICH or Slurm.
     pub rank: Option<u64>,
     /// How many processes the job has, if that is known.
@@ -24,6 +27,16 @@ pub struct Identity {
     pub since: f64,
     /// hostcall's version.
     pub version: String,
+}
+
+/// A process's machine and number.
+pub(super) type Place<'a> = (&'a str, u32);
+
+impl Identity {
+    /// Returns what no other process has at the time.
+    pub(super) fn place(&self) -> Place<'_> {
+        (&self.host, self.pid)
+    }
 }
 
 /// A process with its devices.

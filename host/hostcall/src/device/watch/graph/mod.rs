@@ -249,8 +249,7 @@ impl<'a> Builder<'a> {
             is_it && is_event && matches!(culprit.why, Why::Past { .. })
         });
         self.edge(event, rank, 0, 0, group.longest_s).is_past |= is_past;
-        let pid = |at: usize| self.processes[at].who.pid;
-        if self.explained.held_up_by.contains(&(pid(process), pid(of_rank))) {
+        if self.explained.held_up_by.contains(&(process, of_rank)) {
             self.holding.insert((event, rank));
         }
     }

@@ -1,0 +1,155 @@
+//! The command `hostcall collect`, which runs this program.
+
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use hostcall::watch::report;
+use hostcall_collect::collector::{self, Ends};
+use hostcall_collect::local::{Local, Scope};
+use hostcall_collect::{Outcome, agent, complain, connecting, listening, raise_limits, waits};
+use hostcall_remote::Session;
+use serde_json::json;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Collects what the ranks of a job print, how they fail, who of them dies, and what they wait for.
+///
+/// Without --listen and --connect it collects on this machine. With --connect it passes on what happens here
+/// to one that listens; one such runs on each machine.
+#[derive(Parser)]
+#[command(name = "hostcall collect", version)]
+struct Arguments {
+    /// Listens for other machines' at an address, such as tcp/127.0.0.1:7447
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+    /// Passes on what happens here to the one that listens there; it is waited for. With --waits it asks that
+    /// one's machines
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "listen")]
+    connect: Vec<String>,
+    /// Lets --listen have an address that other machines reach. Who reaches it may read and say all of this
+    #[arg(long)]
+    beyond_this_machine: bool,
+    /// The job whose ranks are collected, as torchrun, Slurm or HOSTCALL_JOB name it; all of the user's
+    /// without one
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+    /// Settings of zenoh's, such as certificates, in a file of its own kind
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    /// Names this machine so; as it names itself without
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Ends when all ranks have ended that were seen, with exit code 1 if one has failed or died
+    #[arg(long, conflicts_with = "connect")]
+    until_end: bool,
+    /// Says once what the waves of all ranks wait for, and because of whom
+    #[arg(long)]
+    waits: bool,
+    /// Prints one JSON object
+    #[arg(long, requires = "waits")]
+    json: bool,
+    /// Processes of this machine; all of the user's without one
+    pids: Vec<u32>,
+}
+
+/// Longest time in which links are made before all are asked.
+const LINKED: Duration = Duration::from_secs(2);
+
+fn main() {
+    let arguments = Arguments::parse();
+    let code = run(arguments).unwrap_or_else(|error| {
+        complain(error.to_string());
+        1
+    });
+    // Not by returning: threads follow ranks still.
+    std::process::exit(code)
+}
+
+fn session(arguments: &Arguments) -> Result<Session, hostcall_remote::RemoteError> {
+    let job = arguments.job.as_deref().unwrap_or("default");
+    let mut builder = if arguments.connect.is_empty() { listening(job) } else { connecting(job) };
+    for address in &arguments.listen {
+        builder = builder.listen(address);
+    }
+    for address in &arguments.connect {
+        builder = builder.connect(address);
+    }
+    if arguments.beyond_this_machine {
+        builder = builder.beyond_this_machine();
+    }
+    if let Some(file) = &arguments.config {
+        builder = builder.file(file);
+    }
+    builder.open()
+}
+
+fn run(arguments: Arguments) -> Outcome {
+    raise_limits();
+    let scope =
+        Scope { pids: arguments.pids.clone(), job: arguments.job.clone(), host: arguments.host.clone() };
+    let local = Local::new(scope);
+    let interrupted = Arc::<AtomicBool>::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second one ends the process, whatever it waits for.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    let ends = Ends { with_ranks: arguments.until_end, interrupted };
+    if arguments.listen.is_empty() && arguments.connect.is_empty() && arguments.config.is_none() {
+        return match arguments.waits {
+            true => {
+                Err("name with --connect where one listens; `hostcall waits` says it of this machine".into())
+            }
+            false => collector::run_here(&local, &ends),
+        };
+    }
+    let session = session(&arguments)?;
+    if arguments.waits {
+        return say_waits(&session, &arguments);
+    }
+    if arguments.connect.is_empty() {
+        return collector::run(&session, &ends);
+    }
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    let stop = ends.interrupted.clone();
+    let name = arguments.host.clone().unwrap_or_else(host);
+    let watch = move || {
+        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        std::process::exit(0)
+    };
+    std::thread::Builder::new().name("hostcall-signals".into()).spawn(watch)?;
+    agent::run(&session, &local, &name)
+}
+
+fn say_waits(session: &Session, arguments: &Arguments) -> Outcome {
+    let job = arguments.job.as_deref().unwrap_or("default");
+    let begun = std::time::Instant::now();
+    let (said, explained) = loop {
+        let (said, explained) = waits::joined(session, job)?;
+        if !said.processes.is_empty() {
+            break (said, explained);
+        }
+        if begun.elapsed() > LINKED {
+            return Err(
+                "no rank answers: does a collector listen there, and do agents run with its --job?".into()
+            );
+        }
+    };
+    let text = match arguments.json {
+        true => format!("{}\n", json!({ "processes": said.processes, "explained": explained })),
+        false => report(&said.processes, &explained),
+    };
+    let lines = text
+        .split_inclusive('\n')
+        .map(|line| hostcall::trace::escaped(line.trim_end_matches('\n')).into_owned());
+    let text: String = lines.map(|line| line + "\n").collect();
+    std::io::stdout().write_all(text.as_bytes())?;
+    if said.refused > 0 {
+        complain(format!("{} answers are refused, since they are none or too long", said.refused));
+    }
+    Ok(0)
+}

@@ -1,0 +1,109 @@
+//! Programs that run beside a test, and what they say.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(120);
+
+/// A program, which is killed when this is dropped.
+pub struct Program {
+    process: Mutex<Child>,
+    said: Arc<(Mutex<String>, Condvar)>,
+}
+
+impl Program {
+    pub fn start(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut process = Command::new(program)
+            .args(arguments)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = Arc::<(Mutex<String>, Condvar)>::default();
+        let streams: [Box<dyn Read + Send>; 2] =
+            [Box::new(process.stdout.take().unwrap()), Box::new(process.stderr.take().unwrap())];
+        for mut stream in streams {
+            let said = said.clone();
+            std::thread::spawn(move || {
+                let mut piece = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut piece) {
+                    said.0.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
+                    said.1.notify_all();
+                }
+            });
+        }
+        Self { process: Mutex::new(process), said }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.lock().unwrap().id()
+    }
+
+    /// Returns what it has said so far on both streams.
+    pub fn said(&self) -> String {
+        self.said.0.lock().unwrap().clone()
+    }
+
+    /// Waits until it has said this. Returns all that it has said.
+    #[track_caller]
+    pub fn wait_for(&self, text: &str) -> String {
+        let lacks = |said: &mut String| !said.contains(text);
+        let (said, timed) = self.said.1.wait_timeout_while(self.said.0.lock().unwrap(), LONG, lacks).unwrap();
+        assert!(!timed.timed_out(), "no {text:?} in: {}", &said[said.len().saturating_sub(4000)..]);
+        said.clone()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap().success());
+    }
+
+    /// Waits for its end. Returns its exit code.
+    pub fn code(&self) -> Option<i32> {
+        self.process.lock().unwrap().wait().unwrap().code()
+    }
+
+    /// Closes its standard input, and waits for its end.
+    pub fn end(&self) -> Option<i32> {
+        drop(self.process.lock().unwrap().stdin.take());
+        self.code()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let process = self.process.get_mut().unwrap();
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+}
+
+/// Does this again until it gives something.
+pub fn until<T>(mut tries: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = tries() {
+            return found;
+        }
+        assert!(begun.elapsed() < LONG, "it never comes");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A job's name that no other test has.
+pub fn job(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+/// An address of this machine that nobody listens at.
+pub fn address() -> String {
+    format!("tcp/{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
+}

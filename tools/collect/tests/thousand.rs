@@ -1,0 +1,140 @@
+//! A collector with many machines of one rank each: what each takes, and that none is refused.
+//!
+//! The machines are links of their own to a collector that is a process of its own. With `--nocapture` it
+//! prints what it measured; `HOSTCALL_COLLECT_RANKS` is how many there are.
+
+mod common;
+
+use common::{Program, address, job};
+use hostcall::watch::{DeviceState, Polled, Process, Wait, Why, explain};
+use hostcall_collect::wire::{Item, Message, VERSION, What, Who};
+use hostcall_collect::{connecting, raise_limits, waits};
+use hostcall_remote::{Member, Session};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// A machine with a rank.
+struct Machine {
+    name: String,
+    who: Who,
+    session: Session,
+    _kept: [Member; 3],
+}
+
+/// What a rank of an all-to-all says, of which rank 0 has left out its signal 5 to rank 2.
+fn said(rank: u32, looks: u64) -> Process {
+    let mut wait = Wait::default();
+    (wait.launch, wait.kernel, wait.service) = ("3.1".into(), "exchange".into(), "signal".into());
+    (wait.lanes, wait.waited_s) = (32, 1.5);
+    wait.text = "wave 0 has waited for the flag `signal` for 1.5 s".into();
+    let (peer, sequence) = if rank == 2 { (0, 5) } else { (2, 6) };
+    let mut polled = Polled::default();
+    (polled.peer, polled.sequence, polled.said_ns) = (Some(peer), sequence, 1000 + looks);
+    wait.polled = Some(polled);
+    let mut device = DeviceState::default();
+    device.metrics.launches_running = 1;
+    device.metrics.waiting_calls = 1;
+    device.waiting = vec![wait];
+    let mut process = Process::default();
+    (process.who.pid, process.who.rank, process.who.host) =
+        (100 + rank, Some(rank.into()), format!("node-{rank}"));
+    process.devices = vec![device];
+    process
+}
+
+impl Machine {
+    fn new(rank: u32, job: &str, address: &str) -> Self {
+        let session = connecting(job).connect(address).open().unwrap();
+        let name = format!("node-{rank}.1");
+        let who = Who {
+            host: format!("node-{rank}"),
+            pid: 100 + rank,
+            rank: Some(rank.into()),
+            size: None,
+            since_ms: 7,
+        };
+        let looks = Arc::new(AtomicU64::new(0));
+        let answers = session.answer(&name, move |asked| match asked.what() {
+            waits::WHAT => {
+                let process = said(rank, looks.fetch_add(1, Ordering::Relaxed));
+                asked.answer(serde_json::to_vec(&process).unwrap());
+            }
+            _ => asked.answer(hostcall_collect::clocks::answer()),
+        });
+        let named = [
+            session.announce(&name).unwrap(),
+            session.announce(&format!("{name}/{}.7", 100 + rank)).unwrap(),
+        ];
+        let [agent, of_rank] = named;
+        Self { name, who, session, _kept: [agent, of_rank, answers.unwrap()] }
+    }
+
+    /// Tells a line, which is as many bytes for each.
+    fn says(&self, position: u64, text: &str) -> usize {
+        let what = What::Text { sink: 0, position, text: text.to_owned() };
+        let items = vec![Item { who: self.who.clone(), what }];
+        let message = Message { version: VERSION, agent: self.name.clone(), items };
+        let bytes = serde_json::to_vec(&message).unwrap();
+        let count = bytes.len();
+        self.session.tell(&self.name, bytes).unwrap();
+        count
+    }
+}
+
+/// Memory of a process, in KiB.
+fn memory_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn ranks_take_no_more_however_many_there_are() {
+    let count =
+        std::env::var("HOSTCALL_COLLECT_RANKS").ok().and_then(|count| count.parse().ok()).unwrap_or(100);
+    raise_limits();
+    let (job, address) = (job("thousand"), address());
+    let collects = Program::start(
+        env!("CARGO_BIN_EXE_hostcall-collect").as_ref(),
+        &["--job", &job, "--listen", &address],
+        &[],
+    );
+    let viewer = connecting(&job).connect(&*address).open().unwrap();
+    let begun = Instant::now();
+    let (mut machines, mut sizes, mut kib) = (Vec::<Machine>::new(), Vec::new(), Vec::new());
+    for part in [count / 10, count / 2, count] {
+        while machines.len() < part as usize {
+            machines.push(Machine::new(machines.len() as u32, &job, &address));
+        }
+        // The last one is heard once its link is there: a line of each is printed.
+        let line = format!("line of part {part}\n");
+        common::until(|| {
+            sizes.push(machines.iter().map(|machine| machine.says(0, &line)).max());
+            let said = collects.said();
+            let last = format!("[rank {}] line of part {part}\n", part - 1);
+            said.contains(&last).then_some(())
+        });
+        kib.push((part, memory_kib(collects.pid())));
+    }
+    println!("{count} links were there after {:.1?}; memory of the collector: {kib:?} KiB", begun.elapsed());
+    // Digits of a rank's number, of which a message has four.
+    let (first, last) = (sizes[0].unwrap(), sizes[sizes.len() - 1].unwrap());
+    assert!(last - first <= 4 * 4 + 4, "{first} bytes, then {last}");
+    let (few, many) = (kib[1], kib[2]);
+    let each = (many.1 - few.1) as f64 / (many.0 - few.0) as f64;
+    println!("a rank takes {each:.1} KiB of it, and a line of it a message of {last} bytes");
+    let begun = Instant::now();
+    let before = waits::look(&viewer, &job).unwrap();
+    let took = begun.elapsed();
+    let now = waits::look(&viewer, &job).unwrap();
+    println!("the waits of {} ranks came in {took:.1?}", before.processes.len());
+    assert_eq!(
+        (before.processes.len(), now.processes.len(), now.refused),
+        (count as usize, count as usize, 0)
+    );
+    let explained = explain(&before.processes, &now.processes, 0);
+    let [culprit] = &explained.culprits[..] else { panic!("{:?}", explained.culprits) };
+    assert_eq!((culprit.of.rank, culprit.waits.rank, culprit.sequence), (Some(0), Some(2), 5));
+    assert_eq!(culprit.why, Why::Past { waits_for: 6, of: Some(2) });
+}
