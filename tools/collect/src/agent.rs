@@ -25,23 +25,34 @@ const FULL_BYTES: usize = MOST_BYTES / 4;
 /// Questions that are answered at a time. Others have no answer.
 const MOST_ASKED: usize = 32;
 
+/// How long a new agent waits for a collector to ask it for its clock. Before that what it tells may be lost: the link does not
+/// know yet that somebody hears it.
+const KNOWN: Duration = Duration::from_secs(3);
+
 /// Runs until the process is ended.
 ///
 /// # Errors
 /// When the link refuses what an agent does.
 pub fn run(session: &Session, local: &Local, host: &str) -> Outcome {
     let name = name(host);
-    let _named = session.announce(&name)?;
+    let (known, is_known) = sync_channel(1);
     let _answers = {
         let (local, under_way) = (local.clone(), Arc::new(AtomicUsize::new(0)));
-        session.answer(&name, move |asked| answer(asked, &local, &under_way))?
+        session.answer(&name, move |asked| {
+            if asked.what() == clocks::WHAT {
+                let _ = known.try_send(());
+            }
+            answer(asked, &local, &under_way);
+        })?
     };
+    let _named = session.announce(&name)?;
     let (told, items) = sync_channel(MOST_QUEUED);
     let follow = {
         let local = local.clone();
         move || local.follow(&sends(told, |item| item))
     };
     std::thread::Builder::new().name("hostcall-find".into()).spawn(follow)?;
+    let _ = is_known.recv_timeout(KNOWN);
     Tells { session, name, names: HashMap::new() }.run(&items)
 }
 

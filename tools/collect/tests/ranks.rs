@@ -47,9 +47,16 @@ fn rank() {
     for act in words.split(|word| *word == "then").map(|act| act[0]) {
         match act {
             "says" => _ = says.launch(&stream, Grid::new(1, 2), (rank,)).unwrap().wait(),
+            // What a process prints before it is found is not heard.
+            "repeats" => {
+                let over = std::thread::spawn(|| std::io::stdin().read(&mut [0]).is_ok());
+                while !over.is_finished() {
+                    let _ = says.launch(&stream, Grid::new(1, 2), (rank,)).unwrap().wait();
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                }
+            }
             "fails" => _ = fails.launch(&stream, Grid::new(1, 4), (rank,)).unwrap().wait(),
             "waits" => launches.push(waits.launch(&stream, Grid::new(1, 4), (number(1), number(2))).unwrap()),
-            "listens" => _ = std::io::stdin().read(&mut [0]),
             "exits" => {
                 // What it printed is with the sink's writer then.
                 let _ = stream.synchronize();
@@ -83,7 +90,7 @@ fn collect(arguments: &[&str]) -> Program {
 fn lines_errors_and_deaths_have_their_ranks() {
     let job = job("lines");
     let collects = collect(&["--job", &job, "--until-end"]);
-    let first = start(&job, 0, "says");
+    let first = start(&job, 0, "repeats");
     collects.wait_for("[rank 0] lane 0 of rank 0 is here\n");
     collects.wait_for("[rank 0] lane 1 of rank 0 is here\n");
     let failed = start(&job, 1, "fails");
@@ -94,7 +101,7 @@ fn lines_errors_and_deaths_have_their_ranks() {
     assert!(error.contains(place) && error.contains("rank 1 cannot go on (device cpu, at "), "{error}");
     let second = start(&job, 2, "fails");
     collects.wait_for(&format!("\nhostcall: error: rank 2 (process {} on ", second.pid()));
-    let killed = start(&job, 3, "says");
+    let killed = start(&job, 3, "repeats");
     collects.wait_for("[rank 3] lane 1 of rank 3 is here\n");
     killed.signal("-KILL");
     let died = collects.wait_for(&format!("rank 3 (process {} on ", killed.pid()));
@@ -115,12 +122,12 @@ fn lines_errors_and_deaths_have_their_ranks() {
 fn who_ends_at_once_is_heard_to_the_end() {
     let job = job("ends");
     let collects = collect(&["--job", &job, "--until-end"]);
-    let ends = start(&job, 4, "says then listens then says then fails then exits");
+    let ends = start(&job, 4, "repeats then says then fails then exits");
     collects.wait_for("[rank 4] lane 1 of rank 4 is here\n");
     assert_eq!(ends.end(), Some(3));
     collects.wait_for("died: 1 (4)\n");
     collects.wait_for("rank 4 cannot go on");
-    let lines = || collects.said().matches("[rank 4] lane 1 of rank 4 is here\n").count() == 2;
+    let lines = || collects.said().matches("[rank 4] lane 1 of rank 4 is here\n").count() >= 2;
     common::until(|| lines().then_some(()));
     assert_eq!(collects.code(), Some(1));
     assert!(!collects.said().contains("missing"), "{}", collects.said());
@@ -130,7 +137,7 @@ fn who_ends_at_once_is_heard_to_the_end() {
 fn who_is_stopped_is_named() {
     let job = job("stopped");
     let collects = collect(&["--job", &job]);
-    let rank = start(&job, 5, "says");
+    let rank = start(&job, 5, "repeats");
     collects.wait_for("[rank 5] lane 1 of rank 5 is here\n");
     rank.signal("-STOP");
     let who = format!("rank 5 (process {} on ", rank.pid());
@@ -212,8 +219,8 @@ fn garbage_is_refused() {
     use hostcall_remote::Session;
     let (job, address) = (job("garbage"), address());
     let collects = collect(&["--job", &job, "--listen", &address]);
+    let first = start(&job, 0, "repeats");
     let _agent = collect(&["--job", &job, "--connect", &address]);
-    let first = start(&job, 0, "says");
     collects.wait_for("[rank 0] lane 1 of rank 0 is here\n");
     let stranger = Session::builder().job(&job).connect(&*address).open().unwrap();
     let names = ["stranger.1", "stranger.1/not-a-number", "stranger.1/1.2", "x/99999999999999999999.1"];
@@ -234,7 +241,7 @@ fn garbage_is_refused() {
         collects.said().contains("a message is refused: ").then_some(())
     });
     stranger.tell("stranger.1", vec![b'['; 3 << 20]).unwrap();
-    let second = start(&job, 1, "says");
+    let second = start(&job, 1, "repeats");
     collects.wait_for("[rank 1] lane 1 of rank 1 is here\n");
     let asks = collect(&["--job", &job, "--connect", &address, "--waits"]);
     assert_eq!(asks.code(), Some(0));
