@@ -276,7 +276,7 @@ fn wrong_parts_and_lengths_are_refused() {
     assert_eq!(out.read().unwrap(), [2]);
 }
 
-/// Buffers, closures and events of another device (S8, D3).
+/// Buffers, closures and events of another device (S8, D3). A copy may come from there (`several.rs`).
 #[test]
 fn things_of_another_device_are_refused() {
     let (here, there) = (cpu(), cpu());
@@ -284,9 +284,9 @@ fn things_of_another_device_are_refused() {
     let (mine, theirs) = (here.upload(&[1u32]).unwrap(), there.upload(&[1u32]).unwrap());
     let is_foreign = |result: Result<(), Error>| matches!(result, Err(Error::OtherDevice { .. }));
     assert!(is_foreign(first.launch(&stream, Grid::new(1, 1), (&theirs, &mine)).map(drop)));
-    assert!(is_foreign(stream.copy(&mine, &theirs)));
+    assert!(is_foreign(stream.copy(&theirs, &mine)));
     // Both have one name.
-    let sentence = stream.copy(&mine, &theirs).unwrap_err().to_string();
+    let sentence = stream.copy(&theirs, &mine).unwrap_err().to_string();
     assert!(
         sentence.contains(" belongs to another open device: make it on the one that is used here, cpu, "),
         "{sentence}"
@@ -306,14 +306,14 @@ fn things_of_another_device_are_refused() {
     assert!(is_foreign(ask.launch(&stream, Grid::new(1, 1), (&closure, &mine)).map(drop)));
     assert_eq!(called.load(Ordering::Relaxed), 0);
     there.close();
-    let sentence = stream.copy(&mine, &theirs).unwrap_err().to_string();
+    let sentence = stream.fill(&theirs, 1).unwrap_err().to_string();
     assert!(
         sentence.ends_with(" belongs to a device that was closed: make it on the one that is used here, cpu"),
         "{sentence}"
     );
     // Nor is one open that nobody has any more.
     let left = cpu().upload(&[1u32]).unwrap();
-    assert!(matches!(stream.copy(&mine, &left), Err(Error::OtherDevice { closed: true, .. })));
+    assert!(matches!(stream.fill(&left, 1), Err(Error::OtherDevice { closed: true, .. })));
     stream.synchronize().unwrap();
 }
 

@@ -236,6 +236,6 @@ Result cuThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }
 #define MISSING(name) Result name(void) { return INVALID_VALUE; }
 MISSING(cuEventElapsedTime) MISSING(cuMemsetD16Async) MISSING(cuMemsetD32Async)
 MISSING(cuMemcpyDtoDAsync_v2) MISSING(cuStreamBatchMemOp_v2) MISSING(cuMemHostRegister_v2)
-MISSING(cuMemHostUnregister)
+MISSING(cuMemHostUnregister) MISSING(cuMemcpyPeerAsync)
 MISSING(cuOccupancyMaxActiveBlocksPerMultiprocessor) MISSING(cuGraphCreate) MISSING(cuGraphAddKernelNode_v2)
 MISSING(cuGraphInstantiateWithFlags) MISSING(cuGraphLaunch) MISSING(cuGraphExecDestroy) MISSING(cuGraphDestroy)

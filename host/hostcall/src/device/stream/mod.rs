@@ -34,6 +34,7 @@ pub(crate) use launched::LaunchState;
 pub use launched::{Launch, LaunchOutcome};
 pub(crate) use operation::{Dispatched, Listed, Operation, Parameters, Parts, TransferOwner, Transferring};
 pub(crate) use queue::{StreamQueue, Unit};
+pub(crate) use settle::ON_FAILURE;
 pub(crate) use step::{Step, StepControl};
 
 use super::buffer::values_of;

@@ -4,7 +4,7 @@ use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::{Dispatched, Listed, Operation};
 use super::queue::{InFlight, Settling, State, StreamQueue};
 use crate::device::error::{LaunchFailure, NodeFailure};
-use crate::device::{waiting, watch};
+use crate::device::waiting;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
 use hostcall_server::services::Report;
@@ -15,7 +15,7 @@ use std::cell::LazyCell;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// How long [`Patience::Short`] is.
@@ -33,6 +33,9 @@ pub(super) enum Patience {
     /// For the server to take them, as long as that takes some passes of a consumer: launches that posted may stay unsettled.
     Short,
 }
+
+/// Is told of each launch that fails: the device, the kernel and the error. Set by who passes that on, which is above streams.
+pub(crate) static ON_FAILURE: OnceLock<fn(&str, &str, &str)> = OnceLock::new();
 
 impl StreamQueue {
     /// Does what follows from what has ended up to a position: takes posts, notes how launches ended, drops what they kept.
@@ -460,7 +463,9 @@ impl StreamQueue {
         if let Err(failure) = outcome {
             if !matches!(failure, LaunchFailure::Skipped | LaunchFailure::Cancelled) {
                 let error = launch.error(failure).to_string();
-                watch::note_failure(&self.device.core.name, &launch.kernel, &error);
+                if let Some(tell) = ON_FAILURE.get() {
+                    tell(&self.device.core.name, &launch.kernel, &error);
+                }
             }
             let error = match &launch.owner {
                 Some(owner) => owner.fail(NodeFailure::Launch(failure.clone())),

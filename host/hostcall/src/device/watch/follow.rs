@@ -10,6 +10,7 @@
 use super::collect::{looks, short};
 use super::socket::who;
 use super::state::Identity;
+use crate::device::stream::ON_FAILURE;
 use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_server::services::{TakenText, hear_text};
 use rustix::io::Errno;
@@ -199,11 +200,12 @@ fn tell_all(news: &News) {
 
 /// Notes that the first device was opened, or that the last one has ended.
 pub(super) fn note_open(open: bool) {
+    let _ = ON_FAILURE.set(note_failure);
     tell_all(&News::Devices { open });
 }
 
 /// Notes that a launch has failed. It takes no lock that anybody holds who waits.
-pub(crate) fn note_failure(device: &str, kernel: &str, text: &str) {
+fn note_failure(device: &str, kernel: &str, text: &str) {
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut followed = FOLLOWED.lock();
     let followed = followed.get_or_insert_default();

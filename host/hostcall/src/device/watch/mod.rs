@@ -47,7 +47,7 @@ pub use state::{
 };
 pub use trace::{TraceAsked, TraceBegun, TraceEnded};
 
-pub(crate) use follow::{hold as hold_followers, note_failure, stop_in_child as stop_followers_in_child};
+pub(crate) use follow::{hold as hold_followers, stop_in_child as stop_followers_in_child};
 pub(crate) use socket::{hold as hold_listener, listen, stop_in_child};
 pub(crate) use trace::{forget as forget_trace, hold as hold_trace};
 

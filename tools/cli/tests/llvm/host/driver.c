@@ -499,6 +499,11 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, struct stream
   return submit_copy(to, from, bytes, stream);
 }
 
+int cuMemcpyPeerAsync(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t bytes,
+                      struct stream *stream) {
+  return submit_copy(to, from, bytes, stream);
+}
+
 // A loaded text: a shared object, or the text.
 struct module {
   void *object;
