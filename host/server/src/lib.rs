@@ -45,7 +45,7 @@ pub use engine::LaunchSet;
 pub use engine::handling::{Handling, handling};
 pub use engine::panics::HandlerPanic;
 #[doc(hidden)]
-pub use engine::report::line as report_line;
+pub use engine::report::{flush as flush_reports, line as report_line};
 pub use engine::watchdog::{NO_SLOT, Polled, Waiting, WaitsFor, WavePlace};
 pub use own::{
     ByHand, CancelReason, Completion, DeferredCall, DeferredCalls, DeferredPost, DeferredPosts,

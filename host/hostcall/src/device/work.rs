@@ -224,6 +224,7 @@ impl Drop for Stream {
             hostcall_server::report_line(format_args!(
                 "a stream of {device} was dropped, and its last failure was not asked for: {error}"
             ));
+            hostcall_server::flush_reports();
         }
     }
 }

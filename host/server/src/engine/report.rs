@@ -83,9 +83,12 @@ pub fn line(text: impl std::fmt::Display) {
     REPORTER.line(format!("hostcall: {text}\n"));
 }
 
-/// Waits until the lines so far are written, or `limit` has passed.
-pub(crate) fn flush(limit: Duration) {
-    REPORTER.flush(limit);
+/// How long it is waited for lines that nobody takes.
+const LONGEST_FLUSH: Duration = Duration::from_millis(100);
+
+/// Waits until the lines so far are written, for those after which the process may end; 100 ms at most.
+pub fn flush() {
+    REPORTER.flush(LONGEST_FLUSH);
 }
 
 #[cfg(test)]

@@ -27,9 +27,6 @@ use std::time::{Duration, Instant};
 /// How long a server that is dropped waits for its consumers, whose inline handlers may not return.
 const LONGEST_JOIN: Duration = Duration::from_secs(5);
 
-/// How long it waits for its last reports to be written.
-const LONGEST_REPORT: Duration = Duration::from_millis(100);
-
 /// What a server has counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -476,7 +473,7 @@ impl Drop for Server {
         if self.shared.launches.had_contexts() {
             self.shared.messages.leave_loans();
         }
-        report::flush(LONGEST_REPORT);
+        report::flush();
         tracing::debug!("a server has stopped");
     }
 }
