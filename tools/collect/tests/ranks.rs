@@ -47,7 +47,7 @@ fn rank() {
     for act in words.split(|word| *word == "then").map(|act| act[0]) {
         match act {
             "says" => _ = says.launch(&stream, Grid::new(1, 2), (rank,)).unwrap().wait(),
-            // What a process prints before it is found is not heard.
+            // Until its standard input ends: whoever collects may come later.
             "repeats" => {
                 let over = std::thread::spawn(|| std::io::stdin().read(&mut [0]).is_ok());
                 while !over.is_finished() {
