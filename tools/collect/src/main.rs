@@ -76,6 +76,11 @@ fn session(arguments: &Arguments) -> Result<Session, hostcall_remote::RemoteErro
     for address in &arguments.connect {
         builder = builder.connect(address);
     }
+    if arguments.waits {
+        // Whoever asks once does not wait for somebody who may listen later.
+        let limit = LINKED.as_millis().to_string();
+        builder = builder.setting("connect/timeout_ms", &limit).setting("connect/exit_on_failure", "true");
+    }
     if arguments.beyond_this_machine {
         builder = builder.beyond_this_machine();
     }
@@ -105,6 +110,17 @@ fn run(arguments: Arguments) -> Outcome {
             false => collector::run_here(&local, &ends),
         };
     }
+    if !arguments.connect.is_empty() {
+        // Before the link is made, which an agent waits for.
+        let stop = ends.interrupted.clone();
+        let watch = move || {
+            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            std::process::exit(0)
+        };
+        std::thread::Builder::new().name("hostcall-signals".into()).spawn(watch)?;
+    }
     let session = session(&arguments)?;
     if arguments.waits {
         return say_waits(&session, &arguments);
@@ -113,15 +129,7 @@ fn run(arguments: Arguments) -> Outcome {
         return collector::run(&session, &ends);
     }
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
-    let stop = ends.interrupted.clone();
     let name = arguments.host.clone().unwrap_or_else(host);
-    let watch = move || {
-        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        std::process::exit(0)
-    };
-    std::thread::Builder::new().name("hostcall-signals".into()).spawn(watch)?;
     agent::run(&session, &local, &name)
 }
 

@@ -248,3 +248,17 @@ fn garbage_is_refused() {
     assert!(asks.said().contains("  rank 0, process "), "{}", asks.said());
     drop((first, second));
 }
+
+/// Nobody listens there: who asks once is told so, and who waits for that ends when it is told to.
+#[test]
+fn nobody_listens() {
+    let address = address();
+    let asks = collect(&["--connect", &address, "--waits"]);
+    assert_eq!(asks.code(), Some(1));
+    assert!(asks.said().contains("hostcall: "), "{}", asks.said());
+    let agent = collect(&["--connect", &address]);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    agent.signal("-TERM");
+    // By itself, or by the signal, if that comes before it looks for one.
+    assert!(matches!(agent.code(), Some(0) | None));
+}
