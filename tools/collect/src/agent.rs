@@ -1,7 +1,7 @@
 //! An agent: passes on what the ranks of its machine say, and answers for them.
 //!
-//! What ranks say waits in a queue of [`MOST_QUEUED`]. Full, it holds up the threads that follow the ranks,
-//! and these their sockets, and no rank. One thread makes messages of it, at most one each [`GATHER`], and
+//! What ranks say waits in a queue of 1024. Full, it holds up the threads that follow the ranks,
+//! and these their sockets, and no rank. One thread makes messages of it, at most one each 5 ms, and
 //! announces the ranks.
 
 use crate::local::{Local, sends};

@@ -8,6 +8,7 @@ use hostcall::hostcall_device::waits::flag;
 use hostcall::services::{Builtins, Sink};
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel, println};
 use std::io::Read;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[kernel(crate = hostcall)]
 fn says(lane: &Lane, rank: u32) {
@@ -75,6 +76,12 @@ fn rank() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
+/// One test at a time: each has up to seven processes that poll, and two cores may be all that there are.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn start(job: &str, rank: u32, does: &str) -> Program {
     let own = std::env::current_exe().unwrap();
     let arguments = ["--exact", "rank", "--ignored", "--nocapture", "--test-threads=1"];
@@ -88,6 +95,7 @@ fn collect(arguments: &[&str]) -> Program {
 
 #[test]
 fn lines_errors_and_deaths_have_their_ranks() {
+    let _alone = alone();
     let job = job("lines");
     let collects = collect(&["--job", &job, "--until-end"]);
     let first = start(&job, 0, "repeats");
@@ -120,6 +128,7 @@ fn lines_errors_and_deaths_have_their_ranks() {
 /// A rank that ends at once, with its device open, is heard to its end.
 #[test]
 fn who_ends_at_once_is_heard_to_the_end() {
+    let _alone = alone();
     let job = job("ends");
     let collects = collect(&["--job", &job, "--until-end"]);
     let ends = start(&job, 4, "repeats then says then fails then exits");
@@ -135,6 +144,7 @@ fn who_ends_at_once_is_heard_to_the_end() {
 
 #[test]
 fn who_is_stopped_is_named() {
+    let _alone = alone();
     let job = job("stopped");
     let collects = collect(&["--job", &job]);
     let rank = start(&job, 5, "repeats");
@@ -150,6 +160,7 @@ fn who_is_stopped_is_named() {
 /// A collector that is stopped holds up nobody, and says what it missed.
 #[test]
 fn a_stopped_collector_holds_up_no_rank() {
+    let _alone = alone();
     for over_a_link in [false, true] {
         let (job, address) = (job(&format!("held-{over_a_link}")), address());
         let collects = match over_a_link {
@@ -174,6 +185,7 @@ fn a_stopped_collector_holds_up_no_rank() {
 /// Two machines, as far as anybody can tell: the ranks of each wait for the other's.
 #[test]
 fn two_machines_are_one_job() {
+    let _alone = alone();
     let (job, address) = (job("machines"), address());
     let collects = collect(&["--job", &job, "--listen", &address]);
     let ranks: Vec<Program> = ["waits 1 5", "waits 0 6", "waits 0 6"]
@@ -201,6 +213,8 @@ fn two_machines_are_one_job() {
     });
     assert!(said.contains(&format!("job {job}: 3 processes\n")), "{said}");
     assert!(said.contains(&format!("  rank 0, process {} on node-a (", pids[0])), "{said}");
+    // Each rank is summed up once in a second: what was told before the collector was known may be lost.
+    std::thread::sleep(std::time::Duration::from_secs(3));
     // One dies.
     ranks[2].signal("-KILL");
     collects.wait_for(&format!("rank 2 (process {} on node-b) has died", pids[2]));
@@ -216,6 +230,7 @@ fn two_machines_are_one_job() {
 /// Whoever does not speak the protocol is refused, and the others are heard.
 #[test]
 fn garbage_is_refused() {
+    let _alone = alone();
     use hostcall_remote::Session;
     let (job, address) = (job("garbage"), address());
     let collects = collect(&["--job", &job, "--listen", &address]);
@@ -252,6 +267,7 @@ fn garbage_is_refused() {
 /// Nobody listens there: who asks once is told so, and who waits for that ends when it is told to.
 #[test]
 fn nobody_listens() {
+    let _alone = alone();
     let address = address();
     let asks = collect(&["--connect", &address, "--waits"]);
     assert_eq!(asks.code(), Some(1));
