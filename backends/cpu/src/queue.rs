@@ -7,8 +7,8 @@ use crate::{Executor, Launch, LaunchError, LaunchHandle};
 use hostcall_abi::launch::{LaunchId, LaunchParams};
 use hostcall_locks::Mutex;
 use hostcall_seam::{
-    Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure,
-    DispatchOutcome, ListDispatch, Mark, Queue, Running,
+    BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure, DispatchOutcome,
+    ListDispatch, Mark, Queue, Running,
 };
 use std::any::Any;
 use std::cell::RefCell;
@@ -349,17 +349,6 @@ unsafe impl Queue for CpuQueue {
     unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
         // SAFETY: by the caller's promise.
         unsafe { self.write(to, pointer(from), bytes) }
-    }
-
-    unsafe fn copy_from(
-        &self,
-        _: &dyn Backend,
-        to: DeviceAddress,
-        from: DeviceAddress,
-        bytes: usize,
-    ) -> Result<(), BackendError> {
-        // SAFETY: by the caller's promise, which only gives what `Cpu` reaches.
-        unsafe { self.copy(to, from, bytes) }
     }
 
     unsafe fn fill(&self, to: DeviceAddress, pattern: &[u8], count: usize) -> Result<(), BackendError> {

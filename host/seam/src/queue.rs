@@ -250,13 +250,14 @@ pub unsafe trait Queue: Any + Send + Sync {
     /// As for [`Queue::write`], with both sides on the device and apart from each other.
     unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError>;
 
-    /// Copies to the device's memory from that of another one, which it [reaches](Backend::reaches).
+    /// Copies to the device's memory from that of another one, which it [reaches](Backend::reaches): as from its own, unless
+    /// the queue says otherwise.
     ///
     /// # Errors
     /// When one of the devices failed, or the other one's memory is out of reach.
     ///
     /// # Safety
-    /// As for [`Queue::write`], with the source in memory of `device`.
+    /// As for [`Queue::write`], with the source in memory of `device`, which this one reaches.
     unsafe fn copy_from(
         &self,
         device: &dyn Backend,
@@ -264,8 +265,9 @@ pub unsafe trait Queue: Any + Send + Sync {
         from: DeviceAddress,
         bytes: usize,
     ) -> Result<(), BackendError> {
-        let _ = (device, to, from, bytes);
-        Err(BackendError::Refused("the other device's memory is out of reach".into()))
+        let _ = device;
+        // SAFETY: by the caller's promise; the device reaches the source.
+        unsafe { self.copy(to, from, bytes) }
     }
 
     /// Writes `count` times the bytes of `pattern`, of which there are 1, 2 or 4, to `to`, a multiple of their number.

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{expect, fed, hostcall, stderr, stdout};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -46,7 +47,9 @@ fn what_was_built_is_not_compiled_again() {
     let code = || {
         let files = fs::read_dir(&folder).into_iter().flatten().map(|file| file.unwrap());
         let of_program = files.filter(|file| file.file_name().to_string_lossy().starts_with("ordinary-"));
-        of_program.map(|file| (file.path(), file.metadata().unwrap().modified().unwrap())).max()
+        of_program
+            .map(|file| (file.path(), file.metadata().unwrap().modified().unwrap()))
+            .collect::<BTreeMap<_, _>>()
     };
     for (device, _) in ordinary() {
         let made = code();

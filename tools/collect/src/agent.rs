@@ -6,7 +6,7 @@
 
 use crate::local::{Local, sends};
 use crate::waits;
-use crate::wire::{Item, Key, MOST_BYTES, MOST_ITEMS, VERSION, What};
+use crate::wire::{self, Item, Key, MOST_BYTES, MOST_ITEMS, What};
 use crate::{Outcome, clocks, complain};
 use hostcall_remote::{Asked, Member, Session};
 use std::collections::HashMap;
@@ -95,10 +95,7 @@ impl Tells<'_> {
                     },
                 };
             }
-            let agent = serde_json::to_string(&self.name)?;
-            let message =
-                format!(r#"{{"version":{VERSION},"agent":{agent},"items":[{}]}}"#, pieces.join(","));
-            self.session.tell(&self.name, message.into_bytes())?;
+            self.session.tell(&self.name, wire::write(&self.name, &pieces)?)?;
             // How it ended has left before that it has.
             ended.iter().for_each(|key| _ = self.names.remove(key));
         }

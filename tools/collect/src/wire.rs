@@ -121,6 +121,15 @@ pub struct Message {
     pub items: Vec<Item>,
 }
 
+/// Returns the message of these items, each of which is JSON already: who tells them has counted its bytes.
+///
+/// # Errors
+/// When the agent's name cannot be written.
+pub fn write(agent: &str, items: &[String]) -> serde_json::Result<Vec<u8>> {
+    let agent = serde_json::to_string(agent)?;
+    Ok(format!(r#"{{"version":{VERSION},"agent":{agent},"items":[{}]}}"#, items.join(",")).into_bytes())
+}
+
 /// Reads a message.
 ///
 /// # Errors
@@ -187,6 +196,8 @@ mod tests {
     fn what_is_whole_is_read() {
         let message = message(vec![text(10), Item { what: What::Ended { was_open: true }, ..text(1) }]);
         assert_eq!(read(&serde_json::to_vec(&message).unwrap()).unwrap(), message);
+        let items: Vec<_> = message.items.iter().map(|item| serde_json::to_string(item).unwrap()).collect();
+        assert_eq!(read(&write(&message.agent, &items).unwrap()).unwrap(), message);
     }
 
     #[test]

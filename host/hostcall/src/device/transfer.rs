@@ -109,10 +109,10 @@ pub(super) fn check_copy_from<T: Plain>(
     from: &DeviceBuffer<T>,
 ) -> Result<Checked, Error> {
     core.check_own(&to.allocation.core, "the buffer that is written")?;
-    let other = Some(&from.allocation.core).filter(|other| !core.is(other));
-    let of = other.map(|other| other.backend.clone());
-    if !of.as_ref().is_none_or(|of| core.backend.reaches(&**of)) {
-        core.check_own(&from.allocation.core, "the buffer that is read")?;
+    let source = &from.allocation.core;
+    let of = (!core.is(source)).then(|| source.backend.clone());
+    if of.as_ref().is_some_and(|of| !core.backend.reaches(&**of)) {
+        core.check_own(source, "the buffer that is read")?;
     }
     to.check_len(from.len())?;
     let wanted = vec![from.wanted(Access::Read), to.wanted(Access::Write)];

@@ -67,8 +67,9 @@ impl Stream {
 
     /// Copies the values of `from` to `to`, on the device and in the stream's order. The target comes first.
     ///
-    /// `from` may be of another device of the same kind, but for AMD's, from which the GPU copies without a way through the host
-    /// where the machine has one. What uses either buffer, on both devices, is put in order as within one device.
+    /// `from` may be of another device of the same kind; AMD GPUs do not reach each other's memory yet. The bytes do not go
+    /// through the host where the machine has a way past it. What uses either buffer, on both devices, is put in order as
+    /// within one device.
     ///
     /// # Errors
     /// When they have different lengths or overlap, `to` is another device's, `from` is out of reach or another device's in a
