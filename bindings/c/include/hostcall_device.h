@@ -851,7 +851,8 @@ struct hostcall_scope {
 #define HOSTCALL_CYCLES_A_PAIR_ 300u
 
 /*
- * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder.
+ * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder;
+ * hostcall_and_release_ also hands over what was stored elsewhere.
  * hostcall_load32_, hostcall_store32_: the state beside it, which no cache keeps. hostcall_fixed_, hostcall_fixed64_: what never
  * changes; volatile, since compilers load it before they know that there is a slot otherwise. hostcall_load_pair_,
  * hostcall_send_pair_: two words of the host's, each valid by itself. hostcall_cycles_: the clock of hostcall_pass_, which does
@@ -866,6 +867,10 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
 
 HOSTCALL_FUNCTION void hostcall_and_(uint64_t at, uint64_t word) {
     HOSTCALL_ASM_ volatile("red.relaxed.gpu.global.and.b64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
+}
+
+HOSTCALL_FUNCTION void hostcall_and_release_(uint64_t at, uint64_t word) {
+    HOSTCALL_ASM_ volatile("red.release.gpu.global.and.b64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
 }
 
 HOSTCALL_FUNCTION uint32_t hostcall_load32_(uint64_t at) {
@@ -1020,6 +1025,10 @@ HOSTCALL_FUNCTION void hostcall_and_(uint64_t at, uint64_t word) {
     __scoped_atomic_fetch_and((hostcall_word_ *)at, word, __ATOMIC_RELEASE, __MEMORY_SCOPE_DEVICE);
 }
 
+HOSTCALL_FUNCTION void hostcall_and_release_(uint64_t at, uint64_t word) {
+    hostcall_and_(at, word);
+}
+
 HOSTCALL_FUNCTION uint32_t hostcall_load32_(uint64_t at) {
     return __scoped_atomic_load_n((hostcall_word32_ *)at, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
 }
@@ -1086,6 +1095,10 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
 
 HOSTCALL_FUNCTION void hostcall_and_(uint64_t at, uint64_t word) {
     __atomic_fetch_and((uint64_t *)(uintptr_t)at, word, __ATOMIC_RELEASE);
+}
+
+HOSTCALL_FUNCTION void hostcall_and_release_(uint64_t at, uint64_t word) {
+    hostcall_and_(at, word);
 }
 
 HOSTCALL_FUNCTION uint32_t hostcall_load32_(uint64_t at) {
@@ -2829,6 +2842,8 @@ HOSTCALL_FUNCTION uint64_t hostcall_register_point_(uint64_t context, uint64_t p
     struct hostcall_scope scope;
     if (!hostcall_claim_alone_(&scope, context))
         return status;
+    /* Another wave may have stored the texts. */
+    hostcall_acquire_();
     HOSTCALL_NO_UNROLL_
     for (uint32_t done = 0; done < bytes; done += HOSTCALL_PIECE_BYTES_) {
         const uint32_t count = bytes - done < HOSTCALL_PIECE_BYTES_ ? bytes - done : HOSTCALL_PIECE_BYTES_;
@@ -2994,8 +3009,6 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     for (uint32_t i = 1; i < count; i += 2)
         hostcall_store_pair_(at + 16 + 8 * (uint64_t)(i + 1), values[i], i + 1 < count ? values[i + 1] : 0);
     state += (uint64_t)(bytes >> HOSTCALL_PLACE_UNIT_LOG2_) << 16;
-    /* What was written is the host's to see when the place's word says so, and comes before what the next holder tells of. */
-    hostcall_release_();
 #if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
     const uint64_t period = (writer.now_ns >> HOSTCALL_RAW_PERIOD_LOG2) & 0xffff;
     const int is_due = period != (state >> 32 & 0xffff);
@@ -3004,14 +3017,15 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     const int is_due = 1;
 #endif
     if (is_due) {
+        /* What was written is the host's to see when the page's word says so. */
+        hostcall_release_();
         hostcall_acquire_();
         hostcall_store_(hostcall_raw_commit_at_(stream, page - 1),
                         hostcall_load_(place + HOSTCALL_PLACE_TICKET_BYTE) << HOSTCALL_RAW_TICKET_SHIFT |
                             ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_));
-        /* The next holder tells of more, and later. */
-        hostcall_fence_();
     }
-    hostcall_and_(place, state);
+    /* The next holder tells of more, and later. Of this record too: its fence of the system is also for what this releases to it. */
+    hostcall_and_release_(place, state);
     return writer.now_ns;
 }
 
@@ -3025,31 +3039,46 @@ HOSTCALL_FUNCTION uint64_t hostcall_write_point_(uint64_t context, struct hostca
     return result;
 }
 
-/* The same for the lanes that come here together, with the first one's values. That lane gets the time. */
-HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, struct hostcall_point *point, uint32_t kind,
+/* The same for the lanes that come here together, with the first one's values. That lane gets the time. Afterwards a whole wave has to
+ * meet: else NVIDIA's lanes would come to the next point one after the other, and each would write. */
+HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, struct hostcall_point *point, uint32_t kind, uint64_t here,
                                                     const uint64_t *values, const uint32_t count) {
-    const uint64_t here = hostcall_lanes_();
     if (hostcall_rank_(here) != 0)
         return HOSTCALL_NOT_WRITTEN_;
     return hostcall_write_point_(context, point, kind, hostcall_ones_(here), values, count);
 }
 
+/* What the begin of a span gives lanes of a whole wave whose first one has written it. */
+#define HOSTCALL_OF_FIRST_SPAN_ UINT64_C(1)
+
 HOSTCALL_LONG_FUNCTION uint64_t hostcall_begin_(uint64_t context, struct hostcall_point *point) {
-    return hostcall_point_of_lanes_(context, point, HOSTCALL_POINT_BEGIN_, 0, 0);
+    const uint64_t here = hostcall_lanes_();
+    const uint64_t began_ns = hostcall_point_of_lanes_(context, point, HOSTCALL_POINT_BEGIN_, here, 0, 0);
+    const uint64_t of_first = hostcall_of_lane_(here, began_ns, hostcall_first_(here));
+    hostcall_meet_all_(here);
+    return began_ns != HOSTCALL_NOT_WRITTEN_ || of_first == HOSTCALL_NOT_WRITTEN_ ? began_ns : HOSTCALL_OF_FIRST_SPAN_;
+}
+
+HOSTCALL_FUNCTION void hostcall_end_all_(uint64_t context, struct hostcall_point *point, uint64_t began_ns) {
+    const uint64_t here = hostcall_lanes_(), first = here & (0 - here);
+    const int is_of_first = hostcall_rank_(here) == 0 || began_ns == HOSTCALL_OF_FIRST_SPAN_;
+    /* Lanes that began apart may end together. Each first one has a span of its own. */
+    for (uint64_t left = hostcall_all_(here, is_of_first) ? first : here; left != 0; left &= left - 1)
+        if (((left & (0 - left)) >> hostcall_lane_() & 1) && began_ns != HOSTCALL_OF_FIRST_SPAN_)
+            (void)hostcall_write_point_(context, point, HOSTCALL_POINT_END_, 1, &began_ns, 1);
+    hostcall_meet_all_(here);
 }
 
 HOSTCALL_LONG_FUNCTION void hostcall_end_(uint64_t context, struct hostcall_point *point, uint64_t began_ns) {
-    /* Lanes that began apart may end together. Each has a span of its own. */
-    for (uint64_t left = hostcall_lanes_(); left != 0; left &= left - 1)
-        if ((left & (0 - left)) >> hostcall_lane_() & 1)
-            (void)hostcall_write_point_(context, point, HOSTCALL_POINT_END_, 1, &began_ns, 1);
+    hostcall_end_all_(context, point, began_ns);
 }
 
 /* A counter, or an event with up to five values. */
 #define HOSTCALL_PUT_VALUES_(name, kind, count, parameters, ...)                                                              \
     HOSTCALL_LONG_FUNCTION void name(uint64_t context, struct hostcall_point *point parameters) {                        \
-        const uint64_t values[] = {__VA_ARGS__};                                                                              \
-        (void)hostcall_point_of_lanes_(context, point, kind, values, count);                                            \
+        const uint64_t values[] = {__VA_ARGS__}, here = hostcall_lanes_();                                              \
+        (void)hostcall_point_of_lanes_(context, point, kind, here, values, count);                                      \
+        hostcall_meet_all_(here);                                                                                       \
     }
 #define HOSTCALL_VALUES_0_
 #define HOSTCALL_VALUES_1_ , uint64_t a

@@ -125,7 +125,8 @@ struct hostcall_numbered_point_ {
     uint64_t file[3];
 };
 
-/* The point with this number. Where the module has none yet, it is as `made`, or there is none without it. */
+/* The point with this number. Where the module has none yet, it is as `made`, or there is none without it. Whoever reads its texts needs
+ * a fence before. */
 HOSTCALL_FUNCTION struct hostcall_point *hostcall_numbered_point_of_(uint32_t number, const struct hostcall_numbered_point_ *made) {
     static struct hostcall_numbered_point_ points[HOSTCALL_NUMBERED_POINTS_];
     for (uint32_t i = 0; i < HOSTCALL_NUMBERED_POINTS_; i++) {
@@ -152,26 +153,38 @@ HOSTCALL_FUNCTION struct hostcall_point *hostcall_numbered_point_of_(uint32_t nu
             hostcall_pause_();
             known = hostcall_load_(at);
         }
-        hostcall_acquire_();
         return &here->point;
     }
     return 0;
 }
 
-HOSTCALL_LONG_FUNCTION struct hostcall_point *hostcall_make_point_(uint32_t kind, int32_t number, int32_t tags, int32_t line,
-                                                                   int64_t name, int64_t more, int64_t rest, int64_t file, int64_t end) {
-    struct hostcall_numbered_point_ made;
-    made.point.kind = kind, made.point.tags = (uint64_t)tags, made.point.line = (uint32_t)line;
-    made.name[0] = (uint64_t)name, made.name[1] = (uint64_t)more, made.name[2] = (uint64_t)rest;
-    made.file[0] = (uint64_t)file, made.file[1] = (uint64_t)end, made.file[2] = 0;
-    return hostcall_numbered_point_of_((uint32_t)number, &made);
-}
-
 /* Counts a record that is lost, since its point has no place in the table. */
-HOSTCALL_LONG_FUNCTION void hostcall_lose_point_(uint64_t context) {
+HOSTCALL_FUNCTION void hostcall_lose_point_(uint64_t context) {
     const uint64_t points = hostcall_points_of_(context);
     if (points != 0 && hostcall_rank_(hostcall_lanes_()) == 0)
         hostcall_add_(((const struct hostcall_raw_stream *)(uintptr_t)points)->dropped, 1);
+}
+
+/* The point with this number, or 0 where its record is lost. */
+HOSTCALL_LONG_FUNCTION struct hostcall_point *hostcall_make_point_(uint64_t context, uint32_t kind, int32_t number, int32_t tags, int32_t line,
+                                                                   int64_t name, int64_t more, int64_t rest, int64_t file, int64_t end) {
+    struct hostcall_numbered_point_ made;
+    struct hostcall_point *point;
+    made.point.kind = kind, made.point.tags = (uint64_t)tags, made.point.line = (uint32_t)line;
+    made.name[0] = (uint64_t)name, made.name[1] = (uint64_t)more, made.name[2] = (uint64_t)rest;
+    made.file[0] = (uint64_t)file, made.file[1] = (uint64_t)end, made.file[2] = 0;
+    point = hostcall_numbered_point_of_((uint32_t)number, &made);
+    if (point == 0)
+        hostcall_lose_point_(context);
+    return point;
+}
+
+HOSTCALL_LONG_FUNCTION void hostcall_end_numbered_(uint64_t context, int32_t number, uint64_t began_ns) {
+    struct hostcall_point *point = hostcall_numbered_point_of_((uint32_t)number, 0);
+    if (point != 0)
+        hostcall_end_all_(context, point, began_ns);
+    else
+        hostcall_lose_point_(context);
 }
 
 /* Says what a counter shows: a value of 64 bits, and its type (HOSTCALL_TAG_ of the header). */
@@ -179,11 +192,9 @@ HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_count_point(int64_t context, int32_t 
                                                        int64_t more, int64_t rest, int64_t file, int64_t end, int64_t value) {
     if (mask != 0 && hostcall_is_traced((uint64_t)context)) {
         struct hostcall_point *point =
-            hostcall_make_point_(HOSTCALL_POINT_COUNTER_, number, tag, line, name, more, rest, file, end);
+            hostcall_make_point_((uint64_t)context, HOSTCALL_POINT_COUNTER_, number, tag, line, name, more, rest, file, end);
         if (point != 0)
             hostcall_put_counter_((uint64_t)context, point, (uint64_t)value);
-        else
-            hostcall_lose_point_((uint64_t)context);
     }
     return 0;
 }
@@ -193,21 +204,15 @@ HOSTCALL_EXPORTED_IN_LINE int64_t hostcall_begin_point(int64_t context, int32_t 
                                                        int64_t rest, int64_t file, int64_t end) {
     if (mask == 0 || !hostcall_is_traced((uint64_t)context))
         return 0;
-    struct hostcall_point *point = hostcall_make_point_(HOSTCALL_POINT_BEGIN_, number, 0, line, name, more, rest, file, end);
-    if (point == 0)
-        hostcall_lose_point_((uint64_t)context);
+    struct hostcall_point *point =
+        hostcall_make_point_((uint64_t)context, HOSTCALL_POINT_BEGIN_, number, 0, line, name, more, rest, file, end);
     return point != 0 ? (int64_t)hostcall_begin_((uint64_t)context, point) : 0;
 }
 
 /* Ends a span that has begun. */
 HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_end_point(int64_t context, int32_t mask, int64_t began, int32_t number) {
-    if (mask != 0 && began != 0) {
-        struct hostcall_point *point = hostcall_numbered_point_of_((uint32_t)number, 0);
-        if (point != 0)
-            hostcall_end_((uint64_t)context, point, (uint64_t)began);
-        else
-            hostcall_lose_point_((uint64_t)context);
-    }
+    if (mask != 0 && began != 0)
+        hostcall_end_numbered_((uint64_t)context, number, (uint64_t)began);
     return 0;
 }
 

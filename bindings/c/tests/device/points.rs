@@ -111,22 +111,27 @@ fn check(file: &Path, wave_lanes: u64) {
         let rest = lanes % LANES_OF_BLOCK;
         lanes / LANES_OF_BLOCK * LANES_OF_BLOCK.div_ceil(wave_lanes) + rest.div_ceil(wave_lanes)
     };
-    // Whole waves write a record of all of their lanes.
+    // Whole waves write a record of all of their lanes. On NVIDIA's GPUs the lanes of a wave that is not whole may come apart.
     let lanes: u64 = WHOLE.iter().map(|(lanes, _)| lanes).sum();
     let records: u64 = WHOLE.iter().map(|(lanes, _)| waves(*lanes)).sum();
+    let apart: u64 = WHOLE.iter().map(|(lanes, _)| lanes % LANES_OF_BLOCK % wave_lanes).sum();
+    let most = if wave_lanes == 32 { records + apart } else { records };
     let first = "kernels of others 0";
-    assert_eq!(seen.take(first, PointKind::Begin, "whole"), (records, lanes));
-    assert_eq!(seen.take(first, PointKind::End, "whole").0, records);
-    assert_eq!(seen.take(first, PointKind::Begin, "round"), (3 * records, 3 * lanes));
-    assert_eq!(seen.take(first, PointKind::End, "round").0, 3 * records);
-    assert_eq!(seen.take(first, PointKind::Event, "nothing to say"), (3 * records, 3 * lanes));
+    let mut is_of_all = |kind, text: &str, times: u64| {
+        let (found, of_lanes) = seen.take(first, kind, text);
+        assert_eq!(of_lanes, times * lanes, "{text}");
+        assert!((times * records..=times * most).contains(&found), "{text}: {found} records");
+        found
+    };
+    let begins = [("whole", 1), ("round", 3)].map(|(span, times)| is_of_all(PointKind::Begin, span, times));
+    is_of_all(PointKind::Event, "nothing to say", 3);
     for (round, half) in ["0", "0.5", "1"].into_iter().enumerate() {
-        assert_eq!(seen.take(first, PointKind::Counter, &format!("half {half}")), (records, lanes));
-        let below = format!("below {}", 0 - round as i64);
-        assert_eq!(seen.take(first, PointKind::Counter, &below), (records, lanes));
-        let said = format!("{round} of 0x3, true -1.5 -7");
-        assert_eq!(seen.take(first, PointKind::Event, &said), (records, lanes));
+        is_of_all(PointKind::Counter, &format!("half {half}"), 1);
+        is_of_all(PointKind::Counter, &format!("below {}", 0 - round as i64), 1);
+        is_of_all(PointKind::Event, &format!("{round} of 0x3, true -1.5 -7"), 1);
     }
+    let ends = ["whole", "round"].map(|span| seen.take(first, PointKind::End, span).0);
+    assert_eq!(ends, begins);
     // Parts of waves write a record each.
     let (lanes, rounds) = APART;
     let apart = "diverged 1";
@@ -268,7 +273,7 @@ fn points_take_few_registers() {
     let plain = registers(0);
     for point in 1..=3 {
         let used = registers(point);
-        assert!(used <= plain + if point == 3 { 12 } else { 8 }, "point {point}: {used} of {plain}");
+        assert!(used <= plain + [10, 12, 16][point as usize - 1], "point {point}: {used} of {plain}");
         println!("point {point}: {used} registers, without {plain}");
     }
 }

@@ -202,9 +202,15 @@ class _Making:
             # As Triton itself adds its own.
             object.__setattr__(options, "extern_libs", tuple(libraries.items()))
         found = {tuple(arg.dtype for arg in args): (symbol, result)}
-        return core.extern_elementwise(
+        value = core.extern_elementwise(
             "hostcall", libraries["hostcall"], list(args), found, is_pure=False, _semantic=self.semantic
         )
+        if options.backend_name == "cuda":
+            # ptxas does not know that a warp is whole after a call by one of its threads, and keeps what is the same for all of
+            # them in a register of each from there on.
+            asm = "bar.warp.sync -1;\nmov.u32 $0, 0;"
+            core.inline_asm_elementwise(asm, "=r", [], core.int32, is_pure=False, pack=1, _semantic=self.semantic)
+        return value
 
     def first(self, mask):
         """Returns ``mask`` on the program's first thread, and 0 on the others."""
