@@ -80,7 +80,7 @@ pub trait Carrier: Send + Sync {
     /// # Errors
     /// As for [`Carrier::asks`].
     fn watch(&self, seen: OnSeen) -> Result<Box<dyn Send>, RemoteError>;
-    /// Tells all that hear. Nobody waits for those that do not take it: it is dropped for them.
+    /// Tells all that hear. It waits for room on the link, until that is given up, and is dropped without one.
     fn tell(&self, name: &str, message: Vec<u8>);
     /// Hears what others tell, until what this returns is dropped. `heard` is called as [`Carrier::watch`]'s function is.
     ///

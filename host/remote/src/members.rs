@@ -1,10 +1,11 @@
 //! Processes of a job that tell each other what they do: who is there, what there is to say, and answers to
 //! who asks all.
 //!
-//! What a member tells goes to those that hear it now, and nobody waits for them: what one does not take is
-//! dropped, and the carrier says so to nobody. So what must not be lost unseen is numbered by who tells it. A
-//! name is seen by others from when it is announced until its process ends, which is noticed in milliseconds,
-//! or until the link is lost, which takes 1.5 s at most.
+//! What a member tells goes to those that hear it now. It waits for room on its link, until that is given up,
+//! which takes 1.5 s without a sign of life of the other end; what it tells without a link is dropped, and the
+//! carrier says so to nobody. So what must not be lost unseen is numbered by who tells it. A name is seen by
+//! others from when it is announced until its process ends, which is noticed in milliseconds, or until the
+//! link is given up.
 
 use crate::RemoteError;
 use crate::carrier::Arrived;
@@ -80,8 +81,8 @@ impl Session {
         self.0.carrier.watch(Box::new(seen)).map(Member::new)
     }
 
-    /// Tells those of the job that hear now. Nobody waits for one that does not take it: for that one it is
-    /// dropped.
+    /// Tells those of the job that hear now. It waits for room on the link, until that is given up, and is
+    /// dropped without one.
     ///
     /// # Errors
     /// When no key can have the name.

@@ -161,7 +161,8 @@ impl Carrier for ZenohCarrier {
 
     fn tell(&self, name: &str, message: Vec<u8>) {
         let key = self.member_key(&format!("told/{name}"));
-        let told = self.session.get().put(key, message).congestion_control(CongestionControl::Drop).wait();
+        // Not dropped: zenoh does that after 1 ms without room, which a machine with too much to do soon has.
+        let told = self.session.get().put(key, message).congestion_control(CongestionControl::Block).wait();
         // It fails where the session is closed: nobody hears it then either.
         drop(told);
     }

@@ -1,13 +1,15 @@
 //! An agent: passes on what the ranks of its machine say, and answers for them.
 //!
-//! What ranks say waits in a queue of 1024. Full, it holds up the threads that follow the ranks,
-//! and these their sockets, and no rank. One thread makes messages of it, at most one each 5 ms, and
-//! announces the ranks.
+//! A rank is announced before anything of it is told: names reach the collector surely, and say which rank it
+//! is. What ranks say waits in a queue of 1024. Full, it holds up the threads that follow the ranks, and these
+//! their sockets, and no rank. One thread makes messages of it, at most one each 5 ms, once a collector has
+//! asked for something: before that nobody hears them.
 
 use crate::local::{Local, sends};
 use crate::waits;
 use crate::wire::{self, Item, Key, MOST_BYTES, MOST_ITEMS, What};
 use crate::{Outcome, clocks, complain};
+use hostcall_locks::Mutex;
 use hostcall_remote::{Asked, Member, Session};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,16 +27,15 @@ const FULL_BYTES: usize = MOST_BYTES / 4;
 /// Questions that are answered at a time. Others have no answer.
 const MOST_ASKED: usize = 32;
 
-/// How long a new agent waits for a collector to ask it for its clock. Before that what it tells may be lost: the link does not
-/// know yet that somebody hears it.
-const KNOWN: Duration = Duration::from_secs(3);
+/// After how long without a collector's question it is said that there is none.
+const ASKED_LATE: Duration = Duration::from_secs(10);
 
 /// Runs until the process is ended.
 ///
 /// # Errors
 /// When the link refuses what an agent does.
 pub fn run(session: &Session, local: &Local, host: &str) -> Outcome {
-    let name = name(host);
+    let name = wire::agent_name(host);
     let (known, is_known) = sync_channel(1);
     let _answers = {
         let (local, under_way) = (local.clone(), Arc::new(AtomicUsize::new(0)));
@@ -47,40 +48,63 @@ pub fn run(session: &Session, local: &Local, host: &str) -> Outcome {
     };
     let _named = session.announce(&name)?;
     let (told, items) = sync_channel(MOST_QUEUED);
+    let names = Names { session: session.clone(), agent: name.clone(), names: Arc::default() };
     let follow = {
-        let local = local.clone();
-        move || local.follow(&sends(told, |item| item))
+        let (local, names) = (local.clone(), names.clone());
+        let sends = sends(told, |item| item);
+        move || {
+            local.follow(&move |item| {
+                names.announce(&item);
+                sends(item)
+            });
+        }
     };
     std::thread::Builder::new().name("hostcall-find".into()).spawn(follow)?;
-    let _ = is_known.recv_timeout(KNOWN);
-    Tells { session, name, names: HashMap::new() }.run(&items)
+    if is_known.recv_timeout(ASKED_LATE).is_err() {
+        complain("no collector has asked for anything yet: nothing is passed on before one does");
+        // It ends with the function that answers, which this one keeps.
+        let _ = is_known.recv();
+    }
+    Tells { session, name, names }.run(&items)
 }
 
-/// Returns a name for an agent that no other one has.
-pub fn name(host: &str) -> String {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    let host: String = host.chars().map(|c| if is_name(c) { c } else { '-' }).take(40).collect();
-    format!("{host}.{}", std::process::id())
+/// The names of the ranks that live, on the link.
+#[derive(Clone)]
+struct Names {
+    session: Session,
+    agent: String,
+    names: Arc<Mutex<HashMap<Key, Member>>>,
+}
+
+impl Names {
+    fn announce(&self, item: &Item) {
+        let key = item.who.key();
+        if matches!(item.what, What::Ended { .. }) || self.names.lock().contains_key(&key) {
+            return;
+        }
+        match self.session.announce(&wire::rank_name(&self.agent, &item.who)) {
+            Ok(named) => _ = self.names.lock().insert(key, named),
+            Err(error) => complain(error.to_string()),
+        }
+    }
 }
 
 struct Tells<'a> {
     session: &'a Session,
     name: String,
-    /// Of ranks that live.
-    names: HashMap<Key, Member>,
+    names: Names,
 }
 
 impl Tells<'_> {
-    fn run(&mut self, items: &Receiver<Item>) -> Outcome {
+    fn run(&self, items: &Receiver<Item>) -> Outcome {
         loop {
             let Ok(first) = items.recv() else { return Ok(0) };
             let until = Instant::now() + GATHER;
             let (mut pieces, mut bytes, mut ended) = (Vec::new(), 0, Vec::new());
             let mut next = Some(first);
             while let Some(item) = next {
-                match item.what {
-                    What::Ended { .. } => ended.push(item.who.key()),
-                    _ => self.announce(&item),
+                if let What::Ended { .. } = item.what {
+                    ended.push(item.who.key());
                 }
                 if let Ok(piece) = serde_json::to_string(&item) {
                     bytes += piece.len();
@@ -97,19 +121,10 @@ impl Tells<'_> {
             }
             self.session.tell(&self.name, wire::write(&self.name, &pieces)?)?;
             // How it ended has left before that it has.
-            ended.iter().for_each(|key| _ = self.names.remove(key));
-        }
-    }
-
-    fn announce(&mut self, item: &Item) {
-        let key = item.who.key();
-        if self.names.contains_key(&key) {
-            return;
-        }
-        let name = format!("{}/{}.{}", self.name, item.who.pid, item.who.since_ms);
-        match self.session.announce(&name) {
-            Ok(named) => _ = self.names.insert(key, named),
-            Err(error) => complain(error.to_string()),
+            for key in &ended {
+                let named = self.names.names.lock().remove(key);
+                drop(named);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::wire::{self, Item, MOST_BYTES};
 use crate::{Outcome, clocks, complain};
 use hostcall_locks::Mutex;
 use hostcall_remote::Session;
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,8 +24,12 @@ const MOST_QUEUED_BYTES: usize = 64 << 20;
 /// How often it looks what time alone has come for.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Clocks that are compared at a time.
+/// Clocks that are compared at a time, and after how long one that did not answer is asked again.
 const COMPARE: usize = 8;
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Agents that are known at a time.
+const MOST_AGENTS: usize = 1 << 16;
 
 /// What comes.
 enum Event {
@@ -32,7 +37,8 @@ enum Event {
     Message(Vec<u8>),
     /// A name is announced, or is gone.
     Named(String, bool),
-    Clock(String, clocks::Clock),
+    /// An agent has answered, or has not.
+    Clock(String, Option<clocks::Clock>),
 }
 
 /// When the collector ends.
@@ -53,7 +59,8 @@ pub fn run_here(local: &Local, ends: &Ends) -> Outcome {
     let local = local.clone();
     let follow = move || local.follow(&sends(told, Event::Here));
     std::thread::Builder::new().name("hostcall-find".into()).spawn(follow)?;
-    Collects { job: Job::default(), queued: Arc::default(), compares: None }.run(&events, ends)
+    let job = Job::default();
+    Collects { job, queued: Arc::default(), agents: HashMap::new(), compares: None }.run(&events, ends)
 }
 
 /// Collects from agents.
@@ -87,13 +94,17 @@ pub fn run(session: &Session, ends: &Ends) -> Outcome {
     let pass_on =
         move || names.into_iter().for_each(|(name, is_there)| _ = to.send(Event::Named(name, is_there)));
     std::thread::Builder::new().name("hostcall-names".into()).spawn(pass_on)?;
-    Collects { job: Job::default(), queued, compares: Some(compares) }.run(&events, ends)
+    let job = Job::default();
+    Collects { job, queued, agents: HashMap::new(), compares: Some(compares) }.run(&events, ends)
 }
 
 struct Collects {
     job: Job,
     /// Bytes of messages that wait.
     queued: Arc<AtomicUsize>,
+    /// Agents that are there, and since when those wait that are to be asked for their clocks again: an agent
+    /// tells nothing before it was asked.
+    agents: HashMap<String, Option<Instant>>,
     compares: Option<SyncSender<String>>,
 }
 
@@ -109,6 +120,7 @@ impl Collects {
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.job.tick();
+                self.ask_again();
             }
             if !self.print()? {
                 return Ok(0);
@@ -148,31 +160,44 @@ impl Collects {
                 }
             }
             Event::Named(name, is_there) => self.named(&name, is_there),
-            Event::Clock(agent, clock) => self.job.clock(&agent, clock),
+            Event::Clock(agent, Some(clock)) => self.job.clock(&agent, clock),
+            Event::Clock(agent, None) => {
+                if let Some(waits) = self.agents.get_mut(&agent) {
+                    *waits = Some(Instant::now());
+                }
+            }
         }
     }
 
     fn named(&mut self, name: &str, is_there: bool) {
         match (name.split_once('/'), is_there) {
-            (None, true) => self.compare(name.to_owned()),
-            (None, false) => self.job.lost(name),
-            (Some((agent, rank)), false) => {
-                let numbers = rank.split_once('.');
-                if let Some((pid, since_ms)) =
-                    numbers.and_then(|(pid, since)| Some((pid.parse().ok()?, since.parse().ok()?)))
-                {
-                    self.job.gone(agent, pid, since_ms);
-                }
+            (None, true) if self.agents.len() < MOST_AGENTS => self.compare(name),
+            (None, true) => {}
+            (None, false) => {
+                self.agents.remove(name);
+                self.job.lost(name);
             }
-            (Some(_), true) => {}
+            (Some((agent, rank)), _) => match (wire::named(agent, rank), is_there) {
+                (Some(who), true) => self.job.named(agent, &who),
+                (Some(who), false) => self.job.gone(agent, &who.key()),
+                // Whoever names such a thing is no agent.
+                (None, _) => {}
+            },
         }
     }
 
-    /// Has an agent's clock compared. Where too many wait for that, it is not.
-    fn compare(&self, agent: String) {
-        if let Some(compares) = &self.compares {
-            let _ = compares.try_send(agent);
-        }
+    /// Has an agent's clock compared, later where too many wait for that.
+    fn compare(&mut self, agent: &str) {
+        let Some(compares) = &self.compares else { return };
+        let is_taken = compares.try_send(agent.to_owned()).is_ok();
+        self.agents.insert(agent.to_owned(), (!is_taken).then(Instant::now));
+    }
+
+    fn ask_again(&mut self) {
+        let waits = |since: &Option<Instant>| since.is_some_and(|since| since.elapsed() >= ASK_AGAIN);
+        let again: Vec<String> =
+            self.agents.iter().filter(|(_, since)| waits(since)).map(|(agent, _)| agent.clone()).collect();
+        again.iter().for_each(|agent| self.compare(agent));
     }
 }
 
@@ -186,9 +211,8 @@ fn compare_clocks(session: &Session, to: &SyncSender<Event>) -> io::Result<SyncS
             loop {
                 let next = agents.lock().recv();
                 let Ok(agent) = next else { return };
-                if let Some(clock) = clocks::compare(&session, &agent) {
-                    let _ = to.send(Event::Clock(agent, clock));
-                }
+                let clock = clocks::compare(&session, &agent);
+                let _ = to.send(Event::Clock(agent, clock));
             }
         };
         std::thread::Builder::new().name("hostcall-clock".into()).spawn(run)?;

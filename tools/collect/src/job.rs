@@ -21,8 +21,9 @@ const MOST_SINKS: usize = 4;
 /// After how long without more a line that has not ended is printed.
 const UNFINISHED: Duration = Duration::from_secs(1);
 
-/// How long a rank whose name is gone is waited for to say how it ended.
-const END_TOLD: Duration = Duration::from_millis(300);
+/// How long after the end of a rank's name it is waited for how the rank ended, or for the end of its agent's
+/// name. What comes later counts too.
+const END_TOLD: Duration = Duration::from_millis(600);
 
 /// The agent of ranks that are followed without one.
 pub const HERE: &str = "";
@@ -31,17 +32,48 @@ pub const HERE: &str = "";
 struct Rank {
     who: Who,
     agent: String,
-    /// Up to where its text was heard.
-    heard: u64,
+    /// Up to where its text was heard. `None` before anything was.
+    heard: Option<u64>,
     missed: u64,
     failures: u64,
     missed_failures: u64,
     lines: Vec<Line>,
     is_silent: bool,
-    has_ended: bool,
+    end: End,
     has_died: bool,
     /// Since when its name is gone.
     gone: Option<Instant>,
+}
+
+/// What is known of a rank's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Lives,
+    /// It has ended, and nobody has said how.
+    Unknown,
+    Known,
+}
+
+impl Rank {
+    fn new(who: &Who, agent: &str) -> Self {
+        Self {
+            who: who.clone(),
+            agent: agent.to_owned(),
+            heard: None,
+            missed: 0,
+            failures: 0,
+            missed_failures: 0,
+            lines: Vec::new(),
+            is_silent: false,
+            end: End::Lives,
+            has_died: false,
+            gone: None,
+        }
+    }
+
+    fn lives(&self) -> bool {
+        self.end == End::Lives
+    }
 }
 
 /// A line that has not ended.
@@ -84,9 +116,15 @@ impl Job {
         (std::mem::take(&mut self.printed), std::mem::take(&mut self.said))
     }
 
-    /// Takes what happened to a rank, as an agent says it.
-    pub fn take(&mut self, agent: &str, item: Item) {
-        let Item { who, what } = item;
+    /// Takes that an agent has announced a rank.
+    pub fn named(&mut self, agent: &str, who: &Who) {
+        if let Some(rank) = self.known(agent, who) {
+            (rank.gone, rank.end) = (None, if rank.end == End::Known { End::Known } else { End::Lives });
+        }
+    }
+
+    /// Returns a rank as this agent may speak of it, which is noted if it is new.
+    fn known(&mut self, agent: &str, who: &Who) -> Option<&mut Rank> {
         let key = who.key();
         if let Some((host, is_back)) = self.away.remove(agent)
             && !is_back
@@ -95,36 +133,15 @@ impl Job {
         }
         if !self.ranks.contains_key(&key) {
             if self.ranks.len() >= MOST_RANKS {
-                self.ranks.retain(|_, rank| !rank.has_ended);
+                self.ranks.retain(|_, rank| rank.lives());
             }
             if self.ranks.len() >= MOST_RANKS {
                 self.ranks_left_out += 1;
-                return;
+                return None;
             }
-            // What it printed before anybody collected was not missed.
-            let heard = match what {
-                What::Text { position, .. } | What::So { position, .. } => position,
-                _ => 0,
-            };
-            let rank = Rank {
-                who: who.clone(),
-                agent: agent.to_owned(),
-                heard,
-                missed: 0,
-                failures: 0,
-                missed_failures: 0,
-                lines: Vec::new(),
-                is_silent: false,
-                has_ended: false,
-                has_died: false,
-                gone: None,
-            };
-            if heard > 0 {
-                self.said.push(format!("{who} has printed {} before", bytes(heard)));
-            }
-            self.ranks.insert(key.clone(), rank);
+            self.ranks.insert(key.clone(), Rank::new(who, agent));
         }
-        let Some(rank) = self.ranks.get_mut(&key) else { return };
+        let rank = self.ranks.get_mut(&key)?;
         // Two agents of one machine follow the same ranks: the first one counts, as long as it is there.
         if rank.agent != agent
             && let Some((host, is_back)) = self.away.get_mut(&rank.agent)
@@ -134,11 +151,27 @@ impl Job {
                 self.said.push(format!("{host} is heard again"));
             }
         }
-        if rank.agent != agent || rank.has_ended {
+        Some(rank).filter(|rank| rank.agent == agent)
+    }
+
+    /// Takes what happened to a rank, as an agent says it.
+    pub fn take(&mut self, agent: &str, item: Item) {
+        let Item { who, what } = item;
+        let key = who.key();
+        let Some(rank) = self.known(agent, &who) else { return };
+        // Its end may be told after its name has ended.
+        if !rank.lives() && (rank.end == End::Known || !matches!(what, What::Ended { .. })) {
             return;
         }
-        // It is there, whatever became of a name of it before.
-        rank.gone = None;
+        if let What::Text { position, .. } | What::So { position, .. } = what
+            && rank.heard.is_none()
+        {
+            // What it printed before anybody collected was not missed.
+            rank.heard = Some(position);
+            if position > 0 {
+                self.said.push(format!("{who} has printed {} before", bytes(position)));
+            }
+        }
         match what {
             What::Text { sink, position, text } => self.text(&key, sink, position, &text),
             What::Failed { failure } => self.failed(&key, failure),
@@ -169,9 +202,9 @@ impl Job {
 
     fn missed(&mut self, key: &Key, position: u64) {
         let Some(rank) = self.ranks.get_mut(key) else { return };
-        let missed = position.saturating_sub(rank.heard);
+        let missed = rank.heard.map_or(0, |heard| position.saturating_sub(heard));
         if missed > 0 {
-            rank.heard = position;
+            rank.heard = Some(position);
             rank.missed = rank.missed.saturating_add(missed);
             let who = rank.who.clone();
             self.flush(key, Duration::ZERO);
@@ -182,7 +215,7 @@ impl Job {
     fn text(&mut self, key: &Key, sink: u64, position: u64, text: &str) {
         self.missed(key, position);
         let Some(rank) = self.ranks.get_mut(key) else { return };
-        rank.heard = rank.heard.max(position.saturating_add(text.len() as u64));
+        rank.heard = rank.heard.max(Some(position.saturating_add(text.len() as u64)));
         // Of more sinks than have lines, these are one's.
         let sink = if rank.lines.len() < MOST_SINKS { sink } else { sink % MOST_SINKS as u64 };
         let at = rank.lines.iter().position(|line| line.sink == sink);
@@ -259,8 +292,9 @@ impl Job {
 
     fn ended(&mut self, key: &Key, was_open: bool, how: &str) {
         self.flush(key, Duration::ZERO);
-        let Some(rank) = self.ranks.get_mut(key).filter(|rank| !rank.has_ended) else { return };
-        (rank.has_ended, rank.has_died, rank.gone) = (true, was_open, None);
+        let Some(rank) = self.ranks.get_mut(key).filter(|rank| rank.end != End::Known) else { return };
+        (rank.has_died, rank.gone) = (was_open, None);
+        rank.end = if how.is_empty() { End::Known } else { End::Unknown };
         rank.lines = Vec::new();
         let who = &rank.who;
         self.said.push(match was_open {
@@ -278,11 +312,8 @@ impl Job {
     }
 
     /// Takes that a rank's name, as an agent announces it, is gone.
-    pub fn gone(&mut self, agent: &str, pid: u32, since_ms: u64) {
-        let mut ranks = self.ranks.values_mut();
-        let rank =
-            ranks.find(|rank| rank.agent == agent && (rank.who.pid, rank.who.since_ms) == (pid, since_ms));
-        if let Some(rank) = rank.filter(|rank| !rank.has_ended) {
+    pub fn gone(&mut self, agent: &str, key: &Key) {
+        if let Some(rank) = self.ranks.get_mut(key).filter(|rank| rank.agent == agent && rank.lives()) {
             rank.gone = Some(Instant::now());
         }
     }
@@ -292,7 +323,7 @@ impl Job {
     pub fn lost(&mut self, agent: &str) {
         self.clocks.remove(agent);
         let mut lost = Vec::new();
-        for rank in self.ranks.values_mut().filter(|rank| rank.agent == agent && !rank.has_ended) {
+        for rank in self.ranks.values_mut().filter(|rank| rank.agent == agent && rank.lives()) {
             rank.gone = None;
             lost.push(rank.who.clone());
         }
@@ -333,7 +364,7 @@ impl Job {
 
     /// Says whether ranks were there, and all of them have ended.
     pub fn is_over(&self) -> bool {
-        !self.ranks.is_empty() && self.ranks.values().all(|rank| rank.has_ended)
+        !self.ranks.is_empty() && self.ranks.values().all(|rank| !rank.lives())
     }
 
     /// Says whether some rank failed or died.
@@ -351,7 +382,7 @@ impl Job {
             ("ranks", of(|_| true)),
             ("failed", of(|rank| rank.failures > 0)),
             ("died", of(|rank| rank.has_died)),
-            ("silent", of(|rank| rank.is_silent && !rank.has_ended)),
+            ("silent", of(|rank| rank.is_silent && rank.lives())),
         ];
         let counts = counts.iter().filter(|(what, of)| *what == "ranks" || !of.is_empty());
         let counts = counts.map(|(what, of)| format!("{what}: {}", names(of)));

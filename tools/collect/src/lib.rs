@@ -21,7 +21,8 @@
 //! | what | how | who waits |
 //! |---|---|---|
 //! | lines, errors | a rank writes them into the socket of who follows it, as far as that takes them ([`local`]) | nobody: the rest is counted |
-//! | the same, to the collector | messages that are dropped where the link is full ([`agent`], [`wire`]) | nobody: positions tell the gap |
+//! | which ranks there are | an agent announces a name of each before anything else of it, which says its rank ([`wire`]) | nobody |
+//! | lines, errors, to the collector | messages, once it has asked the agent for its clock ([`agent`], [`wire`]) | the agent alone, until the link is given up; positions tell the gap |
 //! | a rank's death | its socket ends at once; a name of its own on the link ends with its agent | |
 //! | a rank that is stopped | it does not beat any more for 1 s | |
 //! | a machine that is gone | the names of its agent end, after 1.5 s | |

@@ -233,11 +233,13 @@ impl<T: Told> Rank<T> {
                     return None;
                 }
                 let who = Who::new(&who, host.as_ref().unwrap_or(&who.host));
-                self.local.followed.lock().insert(self.pid, Some(who.clone()));
-                self.who = Some(who);
+                self.who = Some(who.clone());
                 self.failures = failure.as_ref().map_or(0, |failure| failure.number);
                 self.failure = failure;
-                self.sum_up()
+                self.sum_up()?;
+                // Whoever asks learns of it later than who is told.
+                self.local.followed.lock().insert(self.pid, Some(who));
+                Some(())
             }
             News::Text { sink, text, missed } => {
                 let position = self.position.saturating_add(missed);

@@ -6,6 +6,7 @@ use clap::Parser;
 use hostcall::watch::report;
 use hostcall_collect::collector::{self, Ends};
 use hostcall_collect::local::{Local, Scope};
+use hostcall_collect::wire::host_name;
 use hostcall_collect::{Outcome, agent, complain, connecting, listening, raise_limits, waits};
 use hostcall_remote::Session;
 use serde_json::json;
@@ -54,8 +55,8 @@ struct Arguments {
     pids: Vec<u32>,
 }
 
-/// Longest time in which links are made before all are asked.
-const LINKED: Duration = Duration::from_secs(2);
+/// Longest time in which links are made before all are asked, and in which one answers.
+const LINKED: Duration = Duration::from_secs(5);
 
 fn main() {
     let arguments = Arguments::parse();
@@ -92,8 +93,13 @@ fn session(arguments: &Arguments) -> Result<Session, hostcall_remote::RemoteErro
 
 fn run(arguments: Arguments) -> Outcome {
     raise_limits();
-    let scope =
-        Scope { pids: arguments.pids.clone(), job: arguments.job.clone(), host: arguments.host.clone() };
+    let is_agent = !arguments.connect.is_empty() && !arguments.waits;
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    let host = match is_agent {
+        true => Some(host_name(&arguments.host.clone().unwrap_or_else(host))),
+        false => arguments.host.clone(),
+    };
+    let scope = Scope { pids: arguments.pids.clone(), job: arguments.job.clone(), host: host.clone() };
     let local = Local::new(scope);
     let interrupted = Arc::<AtomicBool>::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -128,9 +134,7 @@ fn run(arguments: Arguments) -> Outcome {
     if arguments.connect.is_empty() {
         return collector::run(&session, &ends);
     }
-    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
-    let name = arguments.host.clone().unwrap_or_else(host);
-    agent::run(&session, &local, &name)
+    agent::run(&session, &local, &host.unwrap_or_default())
 }
 
 fn say_waits(session: &Session, arguments: &Arguments) -> Outcome {

@@ -50,8 +50,39 @@ impl Who {
     }
 }
 
-/// What no two processes have both of.
+/// What no two processes have all of.
 pub type Key = (String, u32, u64);
+
+/// Returns a machine's name as names on the link may have it, where most characters are none.
+pub fn host_name(host: &str) -> String {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    host.chars().map(|c| if is_name(c) { c } else { '-' }).take(40).collect()
+}
+
+/// Returns the name by which an agent of this process announces itself on the link, for a machine that is
+/// named as [`host_name`] does.
+pub fn agent_name(host: &str) -> String {
+    format!("{host}.{}", std::process::id())
+}
+
+/// Returns the name by which an agent announces a rank.
+pub fn rank_name(agent: &str, who: &Who) -> String {
+    let rank = who.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string());
+    format!("{agent}/{}.{}.{rank}", who.pid, who.since_ms)
+}
+
+/// Returns the rank that an agent announces by a name, of which this is what stands behind the agent's.
+pub fn named(agent: &str, rank: &str) -> Option<Who> {
+    let (host, _) = agent.rsplit_once('.')?;
+    let mut parts = rank.split('.');
+    let (pid, since_ms) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let rank = match parts.next()? {
+        "-" => None,
+        rank => Some(rank.parse().ok()?),
+    };
+    let who = Who { host: host.to_owned(), pid, rank, size: None, since_ms };
+    parts.next().is_none().then_some(who)
+}
 
 /// As `rank 3 (process 17 on node-b)`.
 impl fmt::Display for Who {
@@ -198,6 +229,19 @@ mod tests {
         assert_eq!(read(&serde_json::to_vec(&message).unwrap()).unwrap(), message);
         let items: Vec<_> = message.items.iter().map(|item| serde_json::to_string(item).unwrap()).collect();
         assert_eq!(read(&write(&message.agent, &items).unwrap()).unwrap(), message);
+    }
+
+    #[test]
+    fn names_of_ranks_are_read() {
+        let agent = format!("{}.17", host_name("node b.example"));
+        for rank in [None, Some(3)] {
+            let who = Who { host: "node-b.example".into(), pid: 5, rank, since_ms: 7, ..Who::default() };
+            let name = rank_name(&agent, &who);
+            assert_eq!(named(&agent, name.strip_prefix("node-b.example.17/").unwrap()), Some(who));
+        }
+        for name in ["", "1", "1.2", "1.2.3.4", "1.2.x", "-.2.3", "99999999999.2.3"] {
+            assert_eq!(named(&agent, name), None, "{name}");
+        }
     }
 
     #[test]

@@ -8,7 +8,6 @@ use hostcall::hostcall_device::waits::flag;
 use hostcall::services::{Builtins, Sink};
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel, println};
 use std::io::Read;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[kernel(crate = hostcall)]
 fn says(lane: &Lane, rank: u32) {
@@ -38,15 +37,15 @@ fn says_much(_: &Lane, round: u32) {
 fn rank() {
     let Ok(does) = std::env::var("RANK_DOES") else { return };
     let words: Vec<&str> = does.split(' ').collect();
-    let number = |at: usize| -> u32 { words[at].parse().unwrap() };
+    let number = |act: &[&str], at: usize| -> u32 { act[at].parse().unwrap() };
     let rank: u32 = std::env::var("HOSTCALL_RANK").unwrap().parse().unwrap();
     // What it prints is not the test's to read.
     let builtins = Builtins::builder().output(Sink::callback(|_, _| ())).build().unwrap();
     let device = Device::builder("cpu").builtins(builtins).open().unwrap();
     let stream = device.stream().unwrap();
     let mut launches = Vec::new();
-    for act in words.split(|word| *word == "then").map(|act| act[0]) {
-        match act {
+    for act in words.split(|word| *word == "then") {
+        match act[0] {
             "says" => _ = says.launch(&stream, Grid::new(1, 2), (rank,)).unwrap().wait(),
             // Until its standard input ends: whoever collects may come later.
             "repeats" => {
@@ -57,7 +56,8 @@ fn rank() {
                 }
             }
             "fails" => _ = fails.launch(&stream, Grid::new(1, 4), (rank,)).unwrap().wait(),
-            "waits" => launches.push(waits.launch(&stream, Grid::new(1, 4), (number(1), number(2))).unwrap()),
+            "waits" => launches
+                .push(waits.launch(&stream, Grid::new(1, 4), (number(act, 1), number(act, 2))).unwrap()),
             "exits" => {
                 // What it printed is with the sink's writer then.
                 let _ = stream.synchronize();
@@ -76,12 +76,6 @@ fn rank() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// One test at a time: each has up to seven processes that poll, and two cores may be all that there are.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn start(job: &str, rank: u32, does: &str) -> Program {
     let own = std::env::current_exe().unwrap();
     let arguments = ["--exact", "rank", "--ignored", "--nocapture", "--test-threads=1"];
@@ -95,7 +89,6 @@ fn collect(arguments: &[&str]) -> Program {
 
 #[test]
 fn lines_errors_and_deaths_have_their_ranks() {
-    let _alone = alone();
     let job = job("lines");
     let collects = collect(&["--job", &job, "--until-end"]);
     let first = start(&job, 0, "repeats");
@@ -128,7 +121,6 @@ fn lines_errors_and_deaths_have_their_ranks() {
 /// A rank that ends at once, with its device open, is heard to its end.
 #[test]
 fn who_ends_at_once_is_heard_to_the_end() {
-    let _alone = alone();
     let job = job("ends");
     let collects = collect(&["--job", &job, "--until-end"]);
     let ends = start(&job, 4, "repeats then says then fails then exits");
@@ -144,7 +136,6 @@ fn who_ends_at_once_is_heard_to_the_end() {
 
 #[test]
 fn who_is_stopped_is_named() {
-    let _alone = alone();
     let job = job("stopped");
     let collects = collect(&["--job", &job]);
     let rank = start(&job, 5, "repeats");
@@ -160,7 +151,6 @@ fn who_is_stopped_is_named() {
 /// A collector that is stopped holds up nobody, and says what it missed.
 #[test]
 fn a_stopped_collector_holds_up_no_rank() {
-    let _alone = alone();
     for over_a_link in [false, true] {
         let (job, address) = (job(&format!("held-{over_a_link}")), address());
         let collects = match over_a_link {
@@ -185,10 +175,9 @@ fn a_stopped_collector_holds_up_no_rank() {
 /// Two machines, as far as anybody can tell: the ranks of each wait for the other's.
 #[test]
 fn two_machines_are_one_job() {
-    let _alone = alone();
     let (job, address) = (job("machines"), address());
     let collects = collect(&["--job", &job, "--listen", &address]);
-    let ranks: Vec<Program> = ["waits 1 5", "waits 0 6", "waits 0 6"]
+    let ranks: Vec<Program> = ["says then waits 1 5", "says then waits 0 6", "says then waits 0 6"]
         .iter()
         .zip(0..)
         .map(|(does, rank)| start(&job, rank, does))
@@ -213,8 +202,9 @@ fn two_machines_are_one_job() {
     });
     assert!(said.contains(&format!("job {job}: 3 processes\n")), "{said}");
     assert!(said.contains(&format!("  rank 0, process {} on node-a (", pids[0])), "{said}");
-    // Each rank is summed up once in a second: what was told before the collector was known may be lost.
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    // A rank is known here before anything of it is told.
+    collects.wait_for("[rank 0] lane 1 of rank 0 is here\n");
+    collects.wait_for("[rank 2] lane 1 of rank 2 is here\n");
     // One dies.
     ranks[2].signal("-KILL");
     collects.wait_for(&format!("rank 2 (process {} on node-b) has died", pids[2]));
@@ -230,7 +220,6 @@ fn two_machines_are_one_job() {
 /// Whoever does not speak the protocol is refused, and the others are heard.
 #[test]
 fn garbage_is_refused() {
-    let _alone = alone();
     use hostcall_remote::Session;
     let (job, address) = (job("garbage"), address());
     let collects = collect(&["--job", &job, "--listen", &address]);
@@ -259,7 +248,7 @@ fn garbage_is_refused() {
     let second = start(&job, 1, "repeats");
     collects.wait_for("[rank 1] lane 1 of rank 1 is here\n");
     let asks = collect(&["--job", &job, "--connect", &address, "--waits"]);
-    assert_eq!(asks.code(), Some(0));
+    assert_eq!(asks.code(), Some(0), "{}", asks.said());
     assert!(asks.said().contains("  rank 0, process "), "{}", asks.said());
     drop((first, second));
 }
@@ -267,7 +256,6 @@ fn garbage_is_refused() {
 /// Nobody listens there: who asks once is told so, and who waits for that ends when it is told to.
 #[test]
 fn nobody_listens() {
-    let _alone = alone();
     let address = address();
     let asks = collect(&["--connect", &address, "--waits"]);
     assert_eq!(asks.code(), Some(1));

@@ -7,7 +7,7 @@ mod common;
 
 use common::{Program, address, job};
 use hostcall::watch::{DeviceState, Polled, Process, Wait, Why, explain};
-use hostcall_collect::wire::{Item, Message, VERSION, What, Who};
+use hostcall_collect::wire::{Item, Message, VERSION, What, Who, rank_name};
 use hostcall_collect::{connecting, raise_limits, waits};
 use hostcall_remote::{Member, Session};
 use std::sync::Arc;
@@ -62,10 +62,7 @@ impl Machine {
             }
             _ => asked.answer(hostcall_collect::clocks::answer()),
         });
-        let named = [
-            session.announce(&name).unwrap(),
-            session.announce(&format!("{name}/{}.7", 100 + rank)).unwrap(),
-        ];
+        let named = [session.announce(&name).unwrap(), session.announce(&rank_name(&name, &who)).unwrap()];
         let [agent, of_rank] = named;
         Self { name, who, session, _kept: [agent, of_rank, answers.unwrap()] }
     }

@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes.
@@ -15,6 +16,7 @@ const LONG: Duration = Duration::from_secs(120);
 /// A program, which is killed when this is dropped.
 pub struct Program {
     process: Mutex<Child>,
+    readers: Mutex<Vec<JoinHandle<()>>>,
     said: Arc<(Mutex<String>, Condvar)>,
 }
 
@@ -31,7 +33,7 @@ impl Program {
         let said = Arc::<(Mutex<String>, Condvar)>::default();
         let streams: [Box<dyn Read + Send>; 2] =
             [Box::new(process.stdout.take().unwrap()), Box::new(process.stderr.take().unwrap())];
-        for mut stream in streams {
+        let read = |mut stream: Box<dyn Read + Send>| {
             let said = said.clone();
             std::thread::spawn(move || {
                 let mut piece = [0; 4096];
@@ -39,9 +41,10 @@ impl Program {
                     said.0.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
                     said.1.notify_all();
                 }
-            });
-        }
-        Self { process: Mutex::new(process), said }
+            })
+        };
+        let readers = Mutex::new(streams.into_iter().map(read).collect());
+        Self { process: Mutex::new(process), readers, said }
     }
 
     pub fn pid(&self) -> u32 {
@@ -66,9 +69,11 @@ impl Program {
         assert!(Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap().success());
     }
 
-    /// Waits for its end. Returns its exit code.
+    /// Waits for its end, and for all that it has said. Returns its exit code.
     pub fn code(&self) -> Option<i32> {
-        self.process.lock().unwrap().wait().unwrap().code()
+        let code = self.process.lock().unwrap().wait().unwrap().code();
+        self.readers.lock().unwrap().drain(..).for_each(|reader| reader.join().unwrap());
+        code
     }
 
     /// Closes its standard input, and waits for its end.
