@@ -1,11 +1,12 @@
 //! An agent: passes on what the ranks of its machine say, and answers for them.
 //!
-//! A rank is announced before anything of it is told: names reach the collector surely, and say which rank it
-//! is. What ranks say waits in a queue of 1024. Full, it holds up the threads that follow the ranks, and these
-//! their sockets, and no rank. One thread makes messages of it, at most one each 5 ms, once a collector has
-//! asked for something: before that nobody hears them.
+//! A rank is announced before anything of it is told: its name says which rank it is, and reaches also a
+//! collector that comes later. What ranks say waits in a queue of 1024. Full, it holds up the threads that
+//! follow the ranks, and these their sockets, and no rank. One thread makes messages of it, at most one each
+//! 5 ms, once a collector has asked for the clock: before that nobody may hear them.
 
 use crate::local::{Local, sends};
+use crate::traces::{self, Recorded};
 use crate::waits;
 use crate::wire::{self, Item, Key, MOST_BYTES, MOST_ITEMS, What};
 use crate::{Outcome, clocks, complain};
@@ -39,11 +40,12 @@ pub fn run(session: &Session, local: &Local, host: &str) -> Outcome {
     let (known, is_known) = sync_channel(1);
     let _answers = {
         let (local, under_way) = (local.clone(), Arc::new(AtomicUsize::new(0)));
+        let recorded = Arc::new(Recorded::new(&name));
         session.answer(&name, move |asked| {
             if asked.what() == clocks::WHAT {
                 let _ = known.try_send(());
             }
-            answer(asked, &local, &under_way);
+            answer(asked, &local, &recorded, &under_way);
         })?
     };
     let _named = session.announce(&name)?;
@@ -130,16 +132,17 @@ impl Tells<'_> {
 }
 
 /// Answers a question on a thread of its own.
-fn answer(asked: Asked, local: &Local, under_way: &Arc<AtomicUsize>) {
+fn answer(asked: Asked, local: &Local, recorded: &Arc<Recorded>, under_way: &Arc<AtomicUsize>) {
     if under_way.fetch_add(1, Ordering::SeqCst) >= MOST_ASKED {
         under_way.fetch_sub(1, Ordering::SeqCst);
         return;
     }
-    let (local, counted) = (local.clone(), under_way.clone());
+    let (local, recorded, counted) = (local.clone(), recorded.clone(), under_way.clone());
     let run = move || {
         match asked.what() {
             clocks::WHAT => asked.answer(clocks::answer()),
             waits::WHAT => waits::answer(&asked, &local),
+            what if what.starts_with(traces::WHAT) => recorded.answer(&asked, &local),
             _ => {}
         }
         counted.fetch_sub(1, Ordering::SeqCst);

@@ -35,6 +35,15 @@ impl Clock {
         at_s - self.ahead_s
     }
 
+    /// Returns what is known of a clock that was compared twice, for the time between.
+    pub fn and(self, later: Self) -> Self {
+        let moved_s = (later.ahead_s - self.ahead_s).abs();
+        Self {
+            ahead_s: f64::midpoint(self.ahead_s, later.ahead_s),
+            within_s: self.within_s.max(later.within_s) + moved_s / 2.0,
+        }
+    }
+
     /// Returns what round trips say: when each was asked, what the answer said, and when that came, in
     /// seconds.
     fn of(trips: impl IntoIterator<Item = (f64, f64, f64)>) -> Option<Self> {
@@ -88,5 +97,7 @@ mod tests {
         let clock = Clock::of(trips).unwrap();
         assert!((clock.ahead_s - 5.0).abs() <= clock.within_s + 1e-9 && clock.within_s < 0.0011, "{clock:?}");
         assert!((clock.here(35.0) - 30.0).abs() < 0.0011);
+        let both = clock.and(Clock { ahead_s: clock.ahead_s + 1.0, within_s: 0.25 });
+        assert!((both.ahead_s - clock.ahead_s - 0.5).abs() < 1e-9 && (both.within_s - 0.75).abs() < 1e-9);
     }
 }

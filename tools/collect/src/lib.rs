@@ -27,6 +27,7 @@
 //! | a rank that is stopped | it does not beat any more for 1 s | |
 //! | a machine that is gone | the names of its agent end, after 1.5 s | |
 //! | waits | the collector asks all agents twice, and these their ranks ([`waits`]) | who asks |
+//! | traces | ranks write them on their machines; agents send the files when they are asked ([`traces`]) | who asks |
 //! | clocks | 16 round trips to each agent, of which the shortest counts ([`clocks`]) | who asks |
 //!
 //! # What may come over the link
@@ -45,6 +46,7 @@ pub mod clocks;
 pub mod collector;
 pub mod job;
 pub mod local;
+pub mod traces;
 pub mod waits;
 pub mod wire;
 
@@ -75,7 +77,9 @@ pub fn connecting(job: &str) -> SessionBuilder {
 
 /// Returns a builder of links for a collector, through which those that connect reach each other.
 pub fn listening(job: &str) -> SessionBuilder {
-    Session::builder().job(job).setting("mode", "\"router\"")
+    // One queue for all priorities: those of eight would take a third more of a link's memory.
+    let session = Session::builder().job(job).setting("mode", "\"router\"");
+    session.setting("transport/unicast/qos/enabled", "false")
 }
 
 /// What a command ends with: its exit code, or a sentence.

@@ -7,10 +7,11 @@ use hostcall::watch::report;
 use hostcall_collect::collector::{self, Ends};
 use hostcall_collect::local::{Local, Scope};
 use hostcall_collect::wire::host_name;
-use hostcall_collect::{Outcome, agent, complain, connecting, listening, raise_limits, waits};
+use hostcall_collect::{Outcome, agent, complain, connecting, listening, raise_limits, traces, waits};
 use hostcall_remote::Session;
 use serde_json::json;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -48,11 +49,25 @@ struct Arguments {
     /// Says once what the waves of all ranks wait for, and because of whom
     #[arg(long)]
     waits: bool,
+    /// Records the traces of all ranks for a time, with the points of their kernels, and writes them into one
+    /// file for Perfetto, on one time line
+    #[arg(long, value_name = "FILE.pftrace", requires = "connect", conflicts_with = "waits")]
+    trace: Option<PathBuf>,
+    /// For how long, in seconds
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 5.0, requires = "trace")]
+    for_s: f64,
     /// Prints one JSON object
     #[arg(long, requires = "waits")]
     json: bool,
     /// Processes of this machine; all of the user's without one
     pids: Vec<u32>,
+}
+
+impl Arguments {
+    /// Says whether it asks the agents once, and is none.
+    fn asks(&self) -> bool {
+        self.waits || self.trace.is_some()
+    }
 }
 
 /// Longest time in which links are made before all are asked, and in which one answers.
@@ -77,7 +92,7 @@ fn session(arguments: &Arguments) -> Result<Session, hostcall_remote::RemoteErro
     for address in &arguments.connect {
         builder = builder.connect(address);
     }
-    if arguments.waits {
+    if arguments.asks() {
         // Whoever asks once does not wait for somebody who may listen later.
         let limit = LINKED.as_millis().to_string();
         builder = builder.setting("connect/timeout_ms", &limit).setting("connect/exit_on_failure", "true");
@@ -93,7 +108,7 @@ fn session(arguments: &Arguments) -> Result<Session, hostcall_remote::RemoteErro
 
 fn run(arguments: Arguments) -> Outcome {
     raise_limits();
-    let is_agent = !arguments.connect.is_empty() && !arguments.waits;
+    let is_agent = !arguments.connect.is_empty() && !arguments.asks();
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
     let host = match is_agent {
         true => Some(host_name(&arguments.host.clone().unwrap_or_else(host))),
@@ -131,10 +146,21 @@ fn run(arguments: Arguments) -> Outcome {
     if arguments.waits {
         return say_waits(&session, &arguments);
     }
+    if let Some(file) = &arguments.trace {
+        return record(&session, file, arguments.for_s);
+    }
     if arguments.connect.is_empty() {
         return collector::run(&session, &ends);
     }
     agent::run(&session, &local, &host.unwrap_or_default())
+}
+
+fn record(session: &Session, file: &Path, for_s: f64) -> Outcome {
+    if !(0.0..=traces::MOST_SECONDS).contains(&for_s) {
+        return Err(format!("--for takes seconds, {} at most", traces::MOST_SECONDS).into());
+    }
+    traces::record(session, file, Duration::from_secs_f64(for_s))?.into_iter().for_each(complain);
+    Ok(0)
 }
 
 fn say_waits(session: &Session, arguments: &Arguments) -> Outcome {

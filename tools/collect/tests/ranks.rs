@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Program, address, job};
+use common::{Program, address, collect, job, start};
 use hostcall::hostcall_device::waits::flag;
 use hostcall::services::{Builtins, Sink};
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel, println};
@@ -74,17 +74,6 @@ fn rank() {
     }
     std::println!("READY");
     let _ = std::io::stdin().read(&mut [0]);
-}
-
-fn start(job: &str, rank: u32, does: &str) -> Program {
-    let own = std::env::current_exe().unwrap();
-    let arguments = ["--exact", "rank", "--ignored", "--nocapture", "--test-threads=1"];
-    let environment = [("RANK_DOES", does), ("HOSTCALL_RANK", &rank.to_string()), ("HOSTCALL_JOB", job)];
-    Program::start(&own, &arguments, &environment)
-}
-
-fn collect(arguments: &[&str]) -> Program {
-    Program::start(env!("CARGO_BIN_EXE_hostcall-collect").as_ref(), arguments, &[])
 }
 
 #[test]
@@ -247,8 +236,11 @@ fn garbage_is_refused() {
     stranger.tell("stranger.1", vec![b'['; 3 << 20]).unwrap();
     let second = start(&job, 1, "repeats");
     collects.wait_for("[rank 1] lane 1 of rank 1 is here\n");
-    let asks = collect(&["--job", &job, "--connect", &address, "--waits"]);
-    assert_eq!(asks.code(), Some(0), "{}", asks.said());
+    // Where the machine has too much to do, a link takes longer than whoever asks waits for it.
+    let asks = common::until(|| {
+        let asks = collect(&["--job", &job, "--connect", &address, "--waits"]);
+        (asks.code() == Some(0)).then_some(asks)
+    });
     assert!(asks.said().contains("  rank 0, process "), "{}", asks.said());
     drop((first, second));
 }

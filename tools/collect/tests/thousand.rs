@@ -1,7 +1,9 @@
 //! A collector with many machines of one rank each: what each takes, and that none is refused.
 //!
 //! The machines are links of their own to a collector that is a process of its own. With `--nocapture` it
-//! prints what it measured; `HOSTCALL_COLLECT_RANKS` is how many there are.
+//! prints what it measured; `HOSTCALL_COLLECT_RANKS` is how many there are. A thousand and one want an
+//! optimised build: `HOSTCALL_COLLECT_RANKS=1001 cargo test --release -p hostcall-collect --test thousand --
+//! --nocapture`.
 
 mod common;
 
@@ -10,8 +12,8 @@ use hostcall::watch::{DeviceState, Polled, Process, Wait, Why, explain};
 use hostcall_collect::wire::{Item, Message, VERSION, What, Who, rank_name};
 use hostcall_collect::{connecting, raise_limits, waits};
 use hostcall_remote::{Member, Session};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// A machine with a rank.
@@ -79,6 +81,28 @@ impl Machine {
     }
 }
 
+/// Opens so many machines, some at a time.
+fn open(machines: &mut Vec<Machine>, count: u32, job: &str, address: &str) {
+    let next = AtomicU32::new(machines.len() as u32);
+    let new = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                loop {
+                    let rank = next.fetch_add(1, Ordering::Relaxed);
+                    if rank >= count {
+                        break;
+                    }
+                    let machine = Machine::new(rank, job, address);
+                    new.lock().unwrap().push(machine);
+                }
+            });
+        }
+    });
+    machines.append(&mut new.into_inner().unwrap());
+    machines.sort_by_key(|machine| machine.who.pid);
+}
+
 /// Memory of a process, in KiB.
 fn memory_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -101,9 +125,9 @@ fn ranks_take_no_more_however_many_there_are() {
     let begun = Instant::now();
     let (mut machines, mut sizes, mut kib) = (Vec::<Machine>::new(), Vec::new(), Vec::new());
     for part in [count / 10, count / 2, count] {
-        while machines.len() < part as usize {
-            machines.push(Machine::new(machines.len() as u32, &job, &address));
-        }
+        let opened = Instant::now();
+        open(&mut machines, part, &job, &address);
+        println!("{part} links open after {:.1?}", opened.elapsed());
         // The last one is heard once its link is there: a line of each is printed.
         let line = format!("line of part {part}\n");
         common::until(|| {
@@ -121,15 +145,25 @@ fn ranks_take_no_more_however_many_there_are() {
     let (few, many) = (kib[1], kib[2]);
     let each = (many.1 - few.1) as f64 / (many.0 - few.0) as f64;
     println!("a rank takes {each:.1} KiB of it, and a line of it a message of {last} bytes");
-    let begun = Instant::now();
-    let before = waits::look(&viewer, &job).unwrap();
-    let took = begun.elapsed();
-    let now = waits::look(&viewer, &job).unwrap();
-    println!("the waits of {} ranks came in {took:.1?}", before.processes.len());
-    assert_eq!(
-        (before.processes.len(), now.processes.len(), now.refused),
-        (count as usize, count as usize, 0)
-    );
+    // Code that is not optimised has larger futures, of which a link has some.
+    assert!(cfg!(debug_assertions) || each <= 64.0, "a rank takes {each:.1} KiB of the collector");
+    let look = || {
+        let begun = Instant::now();
+        let said = waits::look(&viewer, &job).unwrap();
+        (begun.elapsed(), said)
+    };
+    // Where the machine has too much to do, links are given up and made again.
+    let mut looks = 0;
+    let (before, now) = common::until(|| {
+        looks += 1;
+        let ((took, before), (_, now)) = (look(), look());
+        println!("look {looks}: the waits of {} ranks came in {took:.1?}", before.processes.len());
+        (before.processes.len() == count as usize && now.processes.len() == count as usize)
+            .then_some((before, now))
+    });
+    let lost = collects.said().matches("is not heard any more").count();
+    println!("links that were given up meanwhile: {lost}");
+    assert_eq!((before.refused, now.refused), (0, 0));
     let explained = explain(&before.processes, &now.processes, 0);
     let [culprit] = &explained.culprits[..] else { panic!("{:?}", explained.culprits) };
     assert_eq!((culprit.of.rank, culprit.waits.rank, culprit.sequence), (Some(0), Some(2), 5));

@@ -21,7 +21,7 @@ use crate::names::Names;
 use crate::reader::Reader;
 use crate::record::Event;
 use behind::Writer;
-use perfetto::Perfetto;
+use perfetto::{Part, Perfetto};
 use records::Described;
 pub use rows::{COLUMNS, Type};
 use std::collections::VecDeque;
@@ -157,7 +157,58 @@ pub fn export<R: Read, W: Write + Send>(
     table: Table<'_>,
     format: Format,
     to: W,
+    progress: impl FnMut(u64),
+) -> Result<Exported, ExportError> {
+    let began_unix_ns = reader.header().began_unix_ns;
+    export_part(reader, table, format, to, progress, began_unix_ns, Part::default())
+}
+
+/// Traces of several processes in one file of Perfetto's format, on one time line.
+#[derive(Debug)]
+pub struct Joined<W> {
+    to: W,
+    began_unix_ns: u64,
+    parts: u16,
+}
+
+impl<W: Write + Send> Joined<W> {
+    /// Begins a file whose time line begins then, in ns since 1970: with the first of its traces, or before.
+    pub fn new(to: W, began_unix_ns: u64) -> Self {
+        Self { to, began_unix_ns, parts: 0 }
+    }
+
+    /// Adds a trace, whose processes have `name` before theirs. Its machine's clock is ahead of the file's by `ahead_ns`.
+    ///
+    /// # Errors
+    /// As for [`export`]; the file is as it was then, or ends within this trace. Nothing is added to a file that has 65,535 traces.
+    pub fn add<R: Read>(
+        &mut self,
+        reader: &mut Reader<R>,
+        name: &str,
+        ahead_ns: i64,
+    ) -> Result<Exported, ExportError> {
+        let began = i128::from(reader.header().began_unix_ns) - i128::from(ahead_ns);
+        let shift = (began - i128::from(self.began_unix_ns)).max(0);
+        let part = Part {
+            number: self.parts,
+            name: format!("{name}: "),
+            shift_ns: u64::try_from(shift).unwrap_or(u64::MAX),
+        };
+        self.parts =
+            self.parts.checked_add(1).ok_or_else(|| io::Error::other("the file has too many traces"))?;
+        let nothing = |_| ();
+        export_part(reader, Table::First, Format::Perfetto, &mut self.to, nothing, self.began_unix_ns, part)
+    }
+}
+
+fn export_part<R: Read, W: Write + Send>(
+    reader: &mut Reader<R>,
+    table: Table<'_>,
+    format: Format,
+    to: W,
     mut progress: impl FnMut(u64),
+    began_unix_ns: u64,
+    part: Part,
 ) -> Result<Exported, ExportError> {
     let (mut before, mut streams) = (VecDeque::new(), Streams::default());
     let mut exported = Exported::default();
@@ -170,7 +221,6 @@ pub fn export<R: Read, W: Write + Send>(
     };
     exported.stream = described.as_ref().map(|described| described.name.clone());
     let number = described.as_ref().map(|described| described.number);
-    let began_unix_ns = reader.header().began_unix_ns;
     let mut run = |export: &mut dyn Export| -> Result<(), ExportError> {
         let (mut names, mut next_report) = (Names::default(), 0);
         while let Some(event) = before.pop_front().map(Ok).or_else(|| reader.next()) {
@@ -193,7 +243,7 @@ pub fn export<R: Read, W: Write + Send>(
         (described, Format::Perfetto | Format::Csv) => {
             let mut writer = Writer::new(scope, to)?;
             match described {
-                _ if format == Format::Perfetto => run(&mut Perfetto::new(&mut writer, began_unix_ns)),
+                _ if format == Format::Perfetto => run(&mut Perfetto::new(&mut writer, began_unix_ns, part)),
                 Some(of) => run(&mut records::RecordCsv::new(of, &mut writer)?),
                 None => run(&mut rows::Rows::new(csv::Csv::new(&mut writer)?)),
             }?;

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -65,8 +65,18 @@ impl Program {
         said.clone()
     }
 
+    /// Writes into its standard input.
+    pub fn write(&self, text: &str) {
+        self.process.lock().unwrap().stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
     pub fn signal(&self, signal: &str) {
         assert!(Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap().success());
+    }
+
+    /// Returns whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.process.lock().unwrap().try_wait().unwrap().is_some()
     }
 
     /// Waits for its end, and for all that it has said. Returns its exit code.
@@ -89,6 +99,19 @@ impl Drop for Program {
         let _ = process.kill();
         let _ = process.wait();
     }
+}
+
+/// Starts this test's program again as a rank, which is its test `rank`.
+pub fn start(job: &str, rank: u32, does: &str) -> Program {
+    let own = std::env::current_exe().unwrap();
+    let arguments = ["--exact", "rank", "--ignored", "--nocapture", "--test-threads=1"];
+    let environment = [("RANK_DOES", does), ("HOSTCALL_RANK", &rank.to_string()), ("HOSTCALL_JOB", job)];
+    Program::start(&own, &arguments, &environment)
+}
+
+/// Starts `hostcall collect`.
+pub fn collect(arguments: &[&str]) -> Program {
+    Program::start(env!("CARGO_BIN_EXE_hostcall-collect").as_ref(), arguments, &[])
 }
 
 /// Does this again until it gives something.

@@ -2,7 +2,7 @@
 //! that are known before, and nothing is allocated. What they are is `perfetto_trace.proto`'s; the numbers of fields below are
 //! those of its messages.
 
-use super::messages::{NEEDS_STATE, SEQUENCE};
+use super::messages::NEEDS_STATE;
 
 pub(super) const SLICE_BEGIN: u8 = 1;
 pub(super) const SLICE_END: u8 = 2;
@@ -108,7 +108,13 @@ impl Annotations {
 }
 
 /// Appends a packet with an event, of which so much is said.
-pub(super) fn put_event(at_ns: u64, event: &TrackEvent<'_>, said: &Annotations, to: &mut Vec<u8>) {
+pub(super) fn put_event(
+    sequence: u32,
+    at_ns: u64,
+    event: &TrackEvent<'_>,
+    said: &Annotations,
+    to: &mut Vec<u8>,
+) {
     let TrackEvent { kind, track, name_iid, name, counter, flow, ended_flow } = *event;
     const FIXED_BYTES: u64 = 8;
     let mut event_bytes = said.0.len() as u64 + field_len(event::TYPE, kind.into());
@@ -123,13 +129,13 @@ pub(super) fn put_event(at_ns: u64, event: &TrackEvent<'_>, said: &Annotations, 
     event_bytes += flow.map_or(0, |_| len(event::FLOW.into()) + FIXED_BYTES);
     event_bytes += ended_flow.map_or(0, |_| len(event::TERMINATING_FLOW.into()) + FIXED_BYTES);
     let packet_bytes = field_len(packet::TIMESTAMP, at_ns)
-        + field_len(packet::SEQUENCE_ID, SEQUENCE.into())
+        + field_len(packet::SEQUENCE_ID, sequence.into())
         + field_len(packet::TRACK_EVENT, event_bytes)
         + event_bytes
         + field_len(packet::SEQUENCE_FLAGS, NEEDS_STATE.into());
     put_field(to, PACKET, packet_bytes);
     put_field(to, packet::TIMESTAMP, at_ns);
-    put_field(to, packet::SEQUENCE_ID, SEQUENCE.into());
+    put_field(to, packet::SEQUENCE_ID, sequence.into());
     put_field(to, packet::TRACK_EVENT, event_bytes);
     to.extend_from_slice(&said.0);
     put_field(to, event::TYPE, kind.into());
@@ -192,6 +198,7 @@ fn put(to: &mut Vec<u8>, mut value: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::messages::SEQUENCE;
     use super::*;
     use proptest::prelude::*;
     use prost::Message;
@@ -286,7 +293,7 @@ mod tests {
             let (flow, ended_flow) = flows;
             let event = TrackEvent { kind, track, name_iid, name: name.as_deref(), counter, flow, ended_flow };
             let mut encoded = Vec::new();
-            put_event(at_ns, &event, &said, &mut encoded);
+            put_event(SEQUENCE, at_ns, &event, &said, &mut encoded);
 
             let numbers = numbers.iter().map(|(name, value)| Annotation {
                 name_iid: Some(*name), uint_value: Some(*value), string_value: None

@@ -106,13 +106,36 @@ pub(super) struct Perfetto<W> {
     flows: u64,
     began_unix_ns: u64,
     has_begun: bool,
+    part: Part,
+}
+
+/// Which of several traces in a file it is. Each has numbers of its own for sequences, tracks, flows and processes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Part {
+    pub number: u16,
+    /// What stands before the names of its processes.
+    pub name: String,
+    /// How much later it began than the file's time line.
+    pub shift_ns: u64,
+}
+
+impl Part {
+    fn sequence(&self) -> u32 {
+        SEQUENCE + u32::from(self.number)
+    }
+
+    /// The first of its numbers of tracks and flows.
+    fn first(&self) -> u64 {
+        u64::from(self.number) << 47
+    }
 }
 
 /// Bytes of packets that are written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
 impl<W: Write> Perfetto<W> {
-    pub fn new(to: W, began_unix_ns: u64) -> Self {
+    /// Writes a trace, or one of several. `began_unix_ns` is when the file's time line begins.
+    pub fn new(to: W, began_unix_ns: u64, part: Part) -> Self {
         Self {
             to,
             buffer: Vec::with_capacity(2 * WRITE_BYTES),
@@ -121,14 +144,15 @@ impl<W: Write> Perfetto<W> {
             launches: HashMap::new(),
             slots: HashMap::new(),
             handlers: HashMap::new(),
-            track_ids: TrackIds::from(0),
+            track_ids: TrackIds::from(part.first()),
             waves: Waves::default(),
             counters: HashMap::new(),
             points: HashMap::new(),
             interned: HashSet::new(),
-            flows: 0,
+            flows: part.first(),
             began_unix_ns,
             has_begun: false,
+            part,
         }
     }
 
@@ -136,7 +160,7 @@ impl<W: Write> Perfetto<W> {
     fn packet(&mut self, packet: TracePacket) -> io::Result<()> {
         self.begin_once()?;
         let packet = TracePacket {
-            trusted_packet_sequence_id: Some(SEQUENCE),
+            trusted_packet_sequence_id: Some(self.part.sequence()),
             sequence_flags: Some(packet.sequence_flags.unwrap_or(NEEDS_STATE)),
             ..packet
         };
@@ -161,8 +185,10 @@ impl<W: Write> Perfetto<W> {
         let names = names.map(|(name, iid)| InternedName { iid: Some(iid), name: Some((*name).to_owned()) });
         let interned = InternedData { event_names: Vec::new(), debug_annotation_names: names.collect() };
         let clocks = vec![clock(BOOTTIME, 0), clock(REALTIME, self.began_unix_ns)];
+        // One says it for all.
+        let clock_snapshot = (self.part.number == 0).then_some(ClockSnapshot { clocks });
         self.packet(TracePacket {
-            clock_snapshot: Some(ClockSnapshot { clocks }),
+            clock_snapshot,
             timestamp: Some(0),
             sequence_flags: Some(STATE_CLEARED | NEEDS_STATE),
             interned_data: Some(interned),
@@ -204,8 +230,8 @@ impl<W: Write> Perfetto<W> {
         if !self.sources.contains_key(&source) {
             let process = self.track_ids.next();
             let (device, protocol) = names.source(source).unwrap_or(("unknown device", ""));
-            let name = format!("{device} ({protocol})");
-            let pid = Some(i32::from(source) + 1);
+            let name = format!("{}{device} ({protocol})", self.part.name);
+            let pid = Some((i32::from(self.part.number & 0x7fff) << 16) + i32::from(source) + 1);
             self.describe(TrackDescriptor {
                 uuid: Some(process),
                 process: Some(ProcessDescriptor { pid, process_name: Some(name) }),
@@ -225,7 +251,8 @@ impl<W: Write> Perfetto<W> {
     /// Writes an event with what is said of it.
     fn event_at(&mut self, at_ns: u64, event: &TrackEvent<'_>) -> io::Result<()> {
         self.begin_once()?;
-        put_event(at_ns, event, &self.said, &mut self.buffer);
+        let at_ns = at_ns.saturating_add(self.part.shift_ns);
+        put_event(self.part.sequence(), at_ns, event, &self.said, &mut self.buffer);
         self.said.clear();
         if self.buffer.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
     }
@@ -502,7 +529,7 @@ mod tests {
     /// The block with a name may be lost; what was measured is not.
     #[test]
     fn points_without_names_have_their_words() {
-        let mut export = Perfetto::new(Vec::new(), 0);
+        let mut export = Perfetto::new(Vec::new(), 0, Part::default());
         for kind in [PointKind::Counter, PointKind::Event] {
             let point = Point { kind, point: 7, values: [5, 6, 0, 0, 0], count: 2, ..Point::default() };
             export.event(&Names::default(), &Event::Point(point)).unwrap();
@@ -515,7 +542,7 @@ mod tests {
     /// Its words may be bits of another kind of number, and are no value until its name says so.
     #[test]
     fn a_counter_without_its_name_has_no_value() {
-        let mut export = Perfetto::new(Vec::new(), 0);
+        let mut export = Perfetto::new(Vec::new(), 0, Part::default());
         let bits = 1.5f64.to_bits();
         let point = Point {
             kind: PointKind::Counter,
