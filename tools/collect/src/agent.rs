@@ -64,7 +64,7 @@ pub fn run(session: &Session, local: &Local, host: &str) -> Outcome {
     std::thread::Builder::new().name("hostcall-find".into()).spawn(follow)?;
     if is_known.recv_timeout(ASKED_LATE).is_err() {
         complain("no collector has asked for anything yet: nothing is passed on before one does");
-        // It ends with the function that answers, which this one keeps.
+        // The function that answers is kept until this one returns: only a question ends the wait.
         let _ = is_known.recv();
     }
     Tells { session, name, names }.run(&items)
