@@ -41,15 +41,29 @@ fn asks(lane: &Lane, rounds: u32) {
     }
 }
 
-/// The processor time that processes have taken so far, in seconds.
-fn processor_time(processes: &[u32]) -> f64 {
-    let ticks = processes.iter().map(|process| {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // The name in parentheses may have blanks; behind it user and system time are the 12th and 13th field.
-        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
-    });
-    ticks.sum::<f64>() / 100.0
+/// What threads of this process and of the answerer are parts of a call's processor time, by the beginnings of their names.
+const PARTS: [(&str, &[&str]); 4] = [
+    ("device", &["softdev"]),
+    ("consumers", &["hostcall-0", "hostcall-1"]),
+    ("drivers", &["hostcall-async"]),
+    ("links", &["app-", "acc-", "net-", "tx-", "rx-"]),
+];
+
+/// The processor time that threads have taken so far, in us: of each part, of this process's others, and of the answerer.
+fn processor_times(answerer: u32) -> [f64; PARTS.len() + 2] {
+    let mut times = [0.0; PARTS.len() + 2];
+    for process in [std::process::id(), answerer] {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            let read = |file| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+            // Its first number is the time in ns.
+            let time = read("schedstat").split(' ').next().and_then(|time| time.parse::<f64>().ok());
+            let is_of = |(_, names): &(_, &[&str])| names.iter().any(|name| read("comm").starts_with(name));
+            let part = PARTS.iter().position(is_of).unwrap_or(PARTS.len());
+            times[if process == answerer { PARTS.len() + 1 } else { part }] += time.unwrap_or(0.0) / 1000.0;
+        }
+    }
+    times
 }
 
 /// Runs a kernel of `waves` waves once without being timed and then so often; returns the median of its calls a second.
@@ -147,22 +161,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (remote, single) = (open(Gather::default())?, open(Gather::default().calls(1).batches(256))?);
 
     println!("{waves} waves of 32 lanes, {rounds} calls each; medians of 5 runs");
-    let processes = [std::process::id(), answerer.0.id()];
     let mut of_inline = 0.0;
     let mut tell = |what: &str, device: &Device| -> Result<f64, Box<dyn Error>> {
-        let (before, begun) = (session.counts(), processor_time(&processes));
+        let (before, begun) = (session.counts(), processor_times(answerer.0.id()));
         let of_this = rate(device, waves, 32, rounds)?;
-        let took = (processor_time(&processes) - begun) * 1e6 / f64::from(waves * 32 * (5 * rounds + 1));
+        let ended = processor_times(answerer.0.id());
+        let took = |part: usize| (ended[part] - begun[part]) / f64::from(waves * 32 * (5 * rounds + 1));
         if of_inline == 0.0 {
             of_inline = of_this;
         }
         let (after, of_inline) = (session.counts(), of_this / of_inline);
         let (calls, questions) = (after.calls - before.calls, after.questions - before.questions);
         let each = calls as f64 / questions.max(1) as f64;
-        println!(
-            "{what:<28} {of_this:8.0} calls/s, {of_inline:.2} x inline; processor time {took:5.2} us a call; \
-             {each:.0} calls a message"
+        let all: f64 = (0..PARTS.len() + 2).map(took).sum();
+        print!(
+            "{what:<28} {of_this:8.0} calls/s, {of_inline:.2} x inline; {each:4.0} calls a message; us a call {all:.2}:"
         );
+        let names = PARTS.iter().map(|(name, _)| *name).chain(["others", "answerer"]);
+        names.enumerate().for_each(|(part, name)| print!(" {name} {:.2}", took(part)));
+        println!();
         Ok(of_this)
     };
     tell("local, inline", &inline)?;
