@@ -13,6 +13,7 @@ use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 /// Scores requests by features that another process has
 #[derive(Parser)]
@@ -23,9 +24,15 @@ struct Arguments {
     /// How many requests
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     requests: u32,
+    /// Asks again and again for so many seconds, and in any case once
+    #[arg(long, default_value_t = 0)]
+    seconds: u64,
     /// Answers at this address, until the standard input ends; runs nothing on the device
     #[arg(long, value_name = "ADDRESS", conflicts_with = "ask")]
     answer: Option<String>,
+    /// Lets the address be one that other machines reach, which may then ask whatever they like
+    #[arg(long)]
+    beyond_this_machine: bool,
     /// Asks whoever answers at this address; without it, a process that is started for this run
     #[arg(long, value_name = "ADDRESS")]
     ask: Option<String>,
@@ -59,7 +66,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if let Some(address) = &arguments.answer {
-        return answer(address);
+        return answer(address, arguments.beyond_this_machine);
     }
     let mut started = None;
     let address = match &arguments.ask {
@@ -81,28 +88,57 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // ANCHOR_END: ask
     let stream = device.stream()?;
     let (on_device, scores) = (device.upload(&users)?, device.alloc_zeroed::<f32>(users.len())?);
-    score.launch(&stream, Grid::lanes(users.len()), (&on_device, WEIGHTS, &scores))?;
-    stream.synchronize()?;
+    let (begun, mut rounds, mut failed) = (Instant::now(), 0, 0);
+    let mut last = Ok(());
+    while rounds + failed == 0 || begun.elapsed().as_secs() < arguments.seconds {
+        score.launch(&stream, Grid::lanes(users.len()), (&on_device, WEIGHTS, &scores))?;
+        last = stream.synchronize();
+        if let Err(error) = &last {
+            failed += 1;
+            println!("{error}");
+            // Where nobody answers, lanes are told at once.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        }
+        check(&users, &scores.read()?)?;
+        rounds += 1;
+    }
+    let counted = session.counts();
+    println!(
+        "{} requests asked another process in {} messages; {} rounds, {failed} failed, {} calls not sent, {} without an answer",
+        users.len() * rounds,
+        counted.questions,
+        rounds + failed,
+        counted.unreachable,
+        counted.may_have_run
+    );
+    drop(started);
+    // Of rounds that failed, the last one counts: those before were made up for.
+    Ok(last?)
+}
 
-    for (user, found) in users.iter().zip(scores.read()?) {
+/// Checks the scores of users.
+fn check(users: &[u64], scores: &[f32]) -> Result<(), String> {
+    for (user, found) in users.iter().zip(scores) {
         let of = features_of(*user);
         let expected = of.map_or(UNKNOWN, |of| of.iter().zip(WEIGHTS).map(|(a, b)| a * b).sum());
         if (found - expected).abs() > 0.01 {
-            return Err(format!("user {user} scores {expected}, not {found}").into());
+            return Err(format!("user {user} scores {expected}, not {found}"));
         }
     }
-    let counted = session.counts();
-    println!("{} requests asked another process in {} messages", users.len(), counted.questions);
-    drop(started);
     Ok(())
 }
 
 /// Answers until the standard input ends.
-fn answer(address: &str) -> Result<(), Box<dyn Error>> {
+fn answer(address: &str, beyond_this_machine: bool) -> Result<(), Box<dyn Error>> {
     let users = (0..USERS).filter_map(|user| Some((user, features_of(user)?)));
     // ANCHOR: answer
     let store = Store(users.collect());
-    let session = Session::builder().listen(address).open()?;
+    let mut session = Session::builder().listen(address);
+    if beyond_this_machine {
+        session = session.beyond_this_machine();
+    }
+    let session = session.open()?;
     let _export = export_gathered(&session, "features", Features::serve_gathered(store))?;
     // ANCHOR_END: answer
     println!("answers at {address}");
