@@ -56,7 +56,7 @@ fn class(layout: Layout) -> Option<usize> {
 }
 
 impl Pieces {
-    /// A piece of a class, aligned to its size; null where the host has no memory left.
+    /// A piece of a class, aligned to its size; null where the chunk has no room for one.
     fn take(&mut self, class: usize) -> *mut u8 {
         let piece = self.free[class];
         if !piece.is_null() {
@@ -68,14 +68,7 @@ impl Pieces {
         // The chunk is aligned to the largest class, and what is left of it ends at its end.
         let skipped = self.next.addr().wrapping_neg() & (bytes - 1);
         if self.left < skipped + bytes {
-            // SAFETY: it may be called at any time.
-            let chunk = unsafe { abi::alloc(CHUNK, MOST) };
-            if chunk.is_null() {
-                return chunk;
-            }
-            // What was left of the chunk before is given up, less than a piece of this class.
-            (self.next, self.left) = (chunk, CHUNK);
-            return self.take(class);
+            return ptr::null_mut();
         }
         // SAFETY: `left` bytes follow, by the comparison above.
         let piece = unsafe { self.next.add(skipped) };
@@ -83,6 +76,17 @@ impl Pieces {
         self.next = unsafe { piece.add(bytes) };
         self.left -= skipped + bytes;
         piece
+    }
+
+    /// Goes on with another chunk, unless the one that there is has room for a piece of the class. Returns whether it does.
+    fn begin(&mut self, chunk: *mut u8, class: usize) -> bool {
+        let bytes = LEAST << class;
+        let has_room = self.left >= (self.next.addr().wrapping_neg() & (bytes - 1)) + bytes;
+        if !has_room {
+            // What was left of the chunk before is given up, less than a piece of this class.
+            (self.next, self.left) = (chunk, CHUNK);
+        }
+        !has_room
     }
 
     /// Takes a piece back.
@@ -93,13 +97,35 @@ impl Pieces {
     }
 }
 
+/// A piece of a class, of another chunk where the one that there is has no room; null where the host has no memory left.
+fn take(class: usize) -> *mut u8 {
+    loop {
+        let piece = with_pieces(|pieces| pieces.take(class));
+        if !piece.is_null() {
+            return piece;
+        }
+        // Nobody has the lock while the host is asked. A thread that allocates without end would else give way, on the software
+        // device, only where it has the lock, and others would never get it.
+        // SAFETY: it may be called at any time.
+        let chunk = unsafe { abi::alloc(CHUNK, MOST) };
+        if chunk.is_null() {
+            return chunk;
+        }
+        if !with_pieces(|pieces| pieces.begin(chunk, class)) {
+            // Another thread was first.
+            // SAFETY: nobody else knows of it.
+            unsafe { abi::dealloc(chunk) };
+        }
+    }
+}
+
 #[stable(feature = "alloc_system_type", since = "1.28.0")]
 // SAFETY: a piece is of one allocation until it is freed, as large as its class and aligned to that; the host's memory is as its
 // layout asks.
 unsafe impl GlobalAlloc for System {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class(layout) {
-            Some(class) => with_pieces(|pieces| pieces.take(class)),
+            Some(class) => take(class),
             // SAFETY: it may be called at any time.
             None => unsafe { abi::alloc(layout.size(), layout.align()) },
         }
