@@ -988,6 +988,13 @@ HOSTCALL_FUNCTION int hostcall_all_have_(uint64_t lanes, int is_so, uint32_t val
 #endif
 }
 
+/* Of these lanes those that are here for the same as the calling one: the whole wave, or it alone, since others may have met it in code
+ * of two calls. */
+HOSTCALL_FUNCTION uint64_t hostcall_here_for_(uint64_t lanes, const void *what) {
+    const int is_whole = lanes == HOSTCALL_WHOLE_ && hostcall_all_have_(lanes, 1, (uint32_t)(uintptr_t)what);
+    return is_whole ? lanes : UINT64_C(1) << hostcall_lane_();
+}
+
 /* The value of one of these lanes, the same for all. */
 HOSTCALL_FUNCTION uint64_t hostcall_of_lane_(uint64_t lanes, uint64_t value, uint32_t lane) {
     if (lanes != HOSTCALL_WHOLE_)
@@ -1081,6 +1088,11 @@ HOSTCALL_FUNCTION int hostcall_all_have_(uint64_t lanes, int is_so, uint32_t val
     return hostcall_all_(lanes, is_so && value == (uint32_t)hostcall_of_lane_(lanes, value, (uint32_t)__builtin_ctzll(lanes)));
 }
 
+HOSTCALL_FUNCTION uint64_t hostcall_here_for_(uint64_t lanes, const void *what) {
+    (void)what;
+    return lanes;
+}
+
 HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
     hostcall_meet_(lanes);
 }
@@ -1148,6 +1160,11 @@ HOSTCALL_FUNCTION int hostcall_all_(uint64_t lanes, int is_so) {
 HOSTCALL_FUNCTION int hostcall_all_have_(uint64_t lanes, int is_so, uint32_t value) {
     (void)lanes, (void)value;
     return is_so;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_here_for_(uint64_t lanes, const void *what) {
+    (void)what;
+    return lanes;
 }
 
 HOSTCALL_FUNCTION void hostcall_meet_all_(uint64_t lanes) {
@@ -2645,6 +2662,7 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
  *
  * The lanes that come to a point together write one record, with the values of the first of them, in a page of the host's that
  * waves at one place of the GPU have open one after the other. A span begins for all of them, and ends where the first one ends it.
+ * On NVIDIA's GPUs whole waves do so, and of a part of one each lane writes: nobody knows there which lanes have met for the same.
  * No lane waits for room: what finds no free page is dropped and counted. At the first use of a point one wave asks the host for a
  * number, for which others that come there wait a quarter of a second at most; and now and then, each tenth of a second or so, a wave
  * asks for the host's time. Where all slots are held for long, such records are dropped. The host sees a record when its page is
@@ -3039,8 +3057,8 @@ HOSTCALL_FUNCTION uint64_t hostcall_write_point_(uint64_t context, struct hostca
     return result;
 }
 
-/* The same for the lanes that come here together, with the first one's values. That lane gets the time. Afterwards a whole wave has to
- * meet: else NVIDIA's lanes would come to the next point one after the other, and each would write. */
+/* The same for lanes that are here for it together, with the first one's values. That lane gets the time. Afterwards a whole wave has
+ * to meet: else NVIDIA's lanes would come to the next point one after the other, and each would write. */
 HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, struct hostcall_point *point, uint32_t kind, uint64_t here,
                                                     const uint64_t *values, const uint32_t count) {
     if (hostcall_rank_(here) != 0)
@@ -3052,7 +3070,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, struct hos
 #define HOSTCALL_OF_FIRST_SPAN_ UINT64_C(1)
 
 HOSTCALL_LONG_FUNCTION uint64_t hostcall_begin_(uint64_t context, struct hostcall_point *point) {
-    const uint64_t here = hostcall_lanes_();
+    const uint64_t here = hostcall_here_for_(hostcall_lanes_(), point);
     const uint64_t began_ns = hostcall_point_of_lanes_(context, point, HOSTCALL_POINT_BEGIN_, here, 0, 0);
     const uint64_t of_first = hostcall_of_lane_(here, began_ns, hostcall_first_(here));
     hostcall_meet_all_(here);
@@ -3076,7 +3094,7 @@ HOSTCALL_LONG_FUNCTION void hostcall_end_(uint64_t context, struct hostcall_poin
 /* A counter, or an event with up to five values. */
 #define HOSTCALL_PUT_VALUES_(name, kind, count, parameters, ...)                                                              \
     HOSTCALL_LONG_FUNCTION void name(uint64_t context, struct hostcall_point *point parameters) {                        \
-        const uint64_t values[] = {__VA_ARGS__}, here = hostcall_lanes_();                                              \
+        const uint64_t values[] = {__VA_ARGS__}, here = hostcall_here_for_(hostcall_lanes_(), point);                   \
         (void)hostcall_point_of_lanes_(context, point, kind, here, values, count);                                      \
         hostcall_meet_all_(here);                                                                                       \
     }
