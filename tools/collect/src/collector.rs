@@ -172,7 +172,7 @@ impl Collects {
     fn named(&mut self, name: &str, is_there: bool) {
         match (name.split_once('/'), is_there) {
             (None, true) if self.agents.len() < MOST_AGENTS => self.compare(name),
-            (None, true) => {}
+            (None, true) => complain(format!("{name} is left out: {MOST_AGENTS} agents are known")),
             (None, false) => {
                 self.agents.remove(name);
                 self.job.lost(name);
