@@ -851,8 +851,7 @@ struct hostcall_scope {
 #define HOSTCALL_CYCLES_A_PAIR_ 300u
 
 /*
- * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder;
- * hostcall_and_release_ also hands over what was stored elsewhere.
+ * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder.
  * hostcall_load32_, hostcall_store32_: the state beside it, which no cache keeps. hostcall_fixed_, hostcall_fixed64_: what never
  * changes; volatile, since compilers load it before they know that there is a slot otherwise. hostcall_load_pair_,
  * hostcall_send_pair_: two words of the host's, each valid by itself. hostcall_cycles_: the clock of hostcall_pass_, which does
@@ -867,10 +866,6 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
 
 HOSTCALL_FUNCTION void hostcall_and_(uint64_t at, uint64_t word) {
     HOSTCALL_ASM_ volatile("red.relaxed.gpu.global.and.b64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
-}
-
-HOSTCALL_FUNCTION void hostcall_and_release_(uint64_t at, uint64_t word) {
-    HOSTCALL_ASM_ volatile("red.release.gpu.global.and.b64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
 }
 
 HOSTCALL_FUNCTION uint32_t hostcall_load32_(uint64_t at) {
@@ -1032,10 +1027,6 @@ HOSTCALL_FUNCTION void hostcall_and_(uint64_t at, uint64_t word) {
     __scoped_atomic_fetch_and((hostcall_word_ *)at, word, __ATOMIC_RELEASE, __MEMORY_SCOPE_DEVICE);
 }
 
-HOSTCALL_FUNCTION void hostcall_and_release_(uint64_t at, uint64_t word) {
-    hostcall_and_(at, word);
-}
-
 HOSTCALL_FUNCTION uint32_t hostcall_load32_(uint64_t at) {
     return __scoped_atomic_load_n((hostcall_word32_ *)at, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
 }
@@ -1107,10 +1098,6 @@ HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
 
 HOSTCALL_FUNCTION void hostcall_and_(uint64_t at, uint64_t word) {
     __atomic_fetch_and((uint64_t *)(uintptr_t)at, word, __ATOMIC_RELEASE);
-}
-
-HOSTCALL_FUNCTION void hostcall_and_release_(uint64_t at, uint64_t word) {
-    hostcall_and_(at, word);
 }
 
 HOSTCALL_FUNCTION uint32_t hostcall_load32_(uint64_t at) {
@@ -2665,9 +2652,7 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
  * On NVIDIA's GPUs whole waves do so, and of a part of one each lane writes: nobody knows there which lanes have met for the same.
  * No lane waits for room: what finds no free page is dropped and counted. At the first use of a point one wave asks the host for a
  * number, for which others that come there wait a quarter of a second at most; and now and then, each tenth of a second or so, a wave
- * asks for the host's time. Where all slots are held for long, such records are dropped. The host sees a record when its page is
- * full, with the first one that its place writes in each 131 us, with `Context::flush` (hostcall_context_flush), and at the trace's
- * end.
+ * asks for the host's time. Where all slots are held for long, such records are dropped.
  *
  * While nobody traces, values are not computed, and a point is a look at a word in memory of the device. Traces may begin and end
  * while kernels run (`Device::record_points` in Rust, `hostcall trace on`); on a GPU a span that was begun is ended all the same. A
@@ -2679,7 +2664,7 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
 
 /* Layouts, made from those of core/abi. Bytes of the context, and of the points that it leads to. */
 #define HOSTCALL_CONTEXT_POINTS_BYTE 64u
-#define HOSTCALL_POINTS_VERSION 1u
+#define HOSTCALL_POINTS_VERSION 2u
 #define HOSTCALL_POINTS_SHIFT 8u
 #define HOSTCALL_POINTS_STATES_BYTE 72u
 #define HOSTCALL_POINTS_PLACES_BYTE 80u
@@ -2687,20 +2672,20 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
 #define HOSTCALL_POINT_UNWANTED 16777215u
 #define HOSTCALL_POINTS_SAMPLED_BYTE 88u
 #define HOSTCALL_POINTS_HERE_BYTE 96u
-#define HOSTCALL_PLACE_BYTES 16u
-#define HOSTCALL_PLACE_TICKET_BYTE 8u
-#define HOSTCALL_PLACE_HELD UINT64_C(0xffffffffffffffff)
+#define HOSTCALL_PLACE_OPENING UINT64_C(0x80000000)
+#define HOSTCALL_PLACE_BY_RECORDS UINT64_C(0x80000000)
+#define HOSTCALL_MOST_RECORD_BYTES 64u
+#define HOSTCALL_IS_ZERO_SHIFT 56u
 #define HOSTCALL_SAMPLE_LOG2 26u
 #define HOSTCALL_METHOD_TRACE_NOW UINT64_C(0x1554a0078)
 #define HOSTCALL_METHOD_CLOCK_PAIR UINT64_C(0xd2e3d0079)
 #define HOSTCALL_METHOD_REGISTER_POINT UINT64_C(0x870a5007a)
 #define HOSTCALL_METHOD_TEXT 14u
 
-/* Of a place. */
+/* Room in a page is given out in units of so many bytes, from bit 32 of its place's word on. */
 #define HOSTCALL_PLACE_UNIT_LOG2_ 4u
-/* Of the longest record. */
-#define HOSTCALL_POINT_BYTES_ 64u
-/* Looks at a place that another wave has, after which a record is dropped: whoever has it may have been killed. */
+#define HOSTCALL_PLACE_UNITS_SHIFT_ 32u
+/* Looks at a place at which another wave opens a page, after which a record is dropped: that wave may have been killed. */
 #define HOSTCALL_PLACE_LOOKS_ 1024u
 
 /* Units of the device's clock in which it is noted when a wave began to tell the host of a point, as a power of two of ns; for how
@@ -2893,48 +2878,57 @@ HOSTCALL_FUNCTION uint64_t hostcall_register_point_(uint64_t context, uint64_t p
     return status;
 }
 
-/* Takes the place of a wave, whose address it stores. Returns its word, or HOSTCALL_PLACE_HELD where another wave keeps it. */
-HOSTCALL_FUNCTION uint64_t hostcall_take_place_(uint64_t points, uint32_t of_wave, uint64_t *place) {
+/* The address of a wave's place. A wave always comes to the same one, so that its records come in their order. */
+HOSTCALL_FUNCTION uint64_t hostcall_place_at_(uint64_t points, uint32_t of_wave) {
     const uint32_t places = hostcall_fixed_(points + HOSTCALL_POINTS_PLACES_BYTE);
-    uint32_t looks = 0;
-    uint64_t state;
     if (of_wave >= places)
         of_wave = (uint32_t)((uint64_t)(of_wave * UINT32_C(0x9E3779B9)) * places >> 32);
-    /* A wave always comes to the same place, so that its records come in their order. */
-    *place = hostcall_fixed64_(points + HOSTCALL_POINTS_STATES_BYTE) + HOSTCALL_PLACE_BYTES * (uint64_t)of_wave;
-    while ((state = hostcall_exchange_(*place, HOSTCALL_PLACE_HELD)) == HOSTCALL_PLACE_HELD && ++looks < HOSTCALL_PLACE_LOOKS_)
-        hostcall_pause_();
-    return state;
+    return hostcall_fixed64_(points + HOSTCALL_POINTS_STATES_BYTE) + 8 * (uint64_t)of_wave;
 }
 
-/* Whether a place with this word has room for so many bytes in its page. */
-HOSTCALL_FUNCTION int hostcall_has_room_(const struct hostcall_raw_stream *stream, uint64_t state, uint32_t bytes) {
-    const uint32_t from = (uint32_t)(state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_;
-    return ((uint32_t)state & 0xffff) != 0 && from + bytes <= UINT32_C(1) << stream->page_bytes_log2;
+/* The address of the next record in the page of a place with this word, or 0 if it has no page, or one without room for a record. */
+HOSTCALL_FUNCTION uint64_t hostcall_room_(const struct hostcall_raw_stream *stream, uint64_t state) {
+    const uint64_t from = state >> HOSTCALL_PLACE_UNITS_SHIFT_ << HOSTCALL_PLACE_UNIT_LOG2_;
+    const uint32_t page = (uint32_t)state & 0xffff;
+    if (page == 0 || from + HOSTCALL_MOST_RECORD_BYTES > UINT32_C(1) << stream->page_bytes_log2)
+        return 0;
+    return stream->data + ((uint64_t)(page - 1) << stream->page_bytes_log2) + from;
 }
 
 /* Opens another page at a wave's place if the one there has no room. Returns whether there is one, else the record is counted as
  * dropped. */
 HOSTCALL_FUNCTION int hostcall_open_page_(uint64_t points, uint32_t of_wave) {
     const struct hostcall_raw_stream *stream = (const struct hostcall_raw_stream *)(uintptr_t)points;
+    const uint64_t place = hostcall_place_at_(points, of_wave);
     struct hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
-    uint64_t place, state = hostcall_take_place_(points, of_wave, &place);
-    /* It is tried again, and dropped there. */
-    if (state == HOSTCALL_PLACE_HELD)
-        return 1;
-    /* What the place's last holder has stored beside its word. */
-    hostcall_acquire_();
-    if (!hostcall_has_room_(stream, state, HOSTCALL_POINT_BYTES_)) {
-        writer.page = (uint32_t)state & 0xffff;
-        writer.place = hostcall_load_(place + HOSTCALL_PLACE_TICKET_BYTE) << HOSTCALL_RAW_TICKET_SHIFT |
-                       ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_);
-        writer.looks_left_out = (uint32_t)(state >> 48) & 0xff;
-        (void)hostcall_raw_take_(stream, &writer, HOSTCALL_POINT_BYTES_, 1);
-        hostcall_store_(place + HOSTCALL_PLACE_TICKET_BYTE, writer.place >> HOSTCALL_RAW_TICKET_SHIFT);
-        state = writer.page | (state & UINT64_C(0xffff00000000)) | (uint64_t)writer.looks_left_out << 48;
+    uint32_t looks = 0;
+    uint64_t state;
+    /* While the word is that, nobody finds room there. */
+    while ((state = hostcall_exchange_(place, HOSTCALL_PLACE_OPENING)) & HOSTCALL_PLACE_OPENING) {
+        if (++looks == HOSTCALL_PLACE_LOOKS_) {
+            hostcall_add_(stream->dropped, 1);
+            return 0;
+        }
+        hostcall_pause_();
+    }
+    if (hostcall_room_(stream, state) == 0) {
+        writer.looks_left_out = (uint32_t)(state >> 16) & 0xff;
+        if (writer.looks_left_out > 0)
+            writer.looks_left_out--;
+        if (hostcall_raw_open_(stream, &writer, writer.looks_left_out == 0)) {
+            /* The page's header is the host's to see first, and it is one of those that are written one after the other here. */
+            hostcall_release_();
+            hostcall_store_(hostcall_raw_commit_at_(stream, writer.page - 1),
+                            writer.place | HOSTCALL_PLACE_BY_RECORDS | (place - hostcall_place_at_(points, 0)) / 8);
+        } else {
+            hostcall_add_(stream->dropped, 1);
+            if (writer.looks_left_out == 0)
+                writer.looks_left_out = HOSTCALL_RAW_LOOKS_LEFT_OUT + 1;
+        }
+        state = writer.page | (uint64_t)writer.looks_left_out << 16;
         hostcall_release_();
     }
-    hostcall_and_(place, state);
+    (void)hostcall_exchange_(place, state);
     return (state & 0xffff) != 0;
 }
 
@@ -3002,48 +2996,34 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
     if ((number == 0) | ((on != 0) & hostcall_are_clocks_old_(writer.now_ns >> HOSTCALL_SAMPLE_LOG2, sampled)))
         return HOSTCALL_UNPREPARED_;
-    uint64_t place, state = HOSTCALL_PLACE_HELD;
     if (number == HOSTCALL_POINT_UNWANTED)
         return HOSTCALL_NOT_WRITTEN_;
-    if (number != HOSTCALL_POINT_REFUSED_)
-        state = hostcall_take_place_(points, writer.place, &place);
-    if (state == HOSTCALL_PLACE_HELD) {
+    if (number == HOSTCALL_POINT_REFUSED_) {
         hostcall_add_(stream->dropped, 1);
         return HOSTCALL_NOT_WRITTEN_;
     }
-    const uint32_t bytes = 16 + 16 * (1 + count / 2), page = (uint32_t)state & 0xffff;
-    if (!hostcall_has_room_(stream, state, bytes)) {
-        hostcall_and_(place, state);
+    const uint64_t bytes = 16 + 16 * (1 + (uint64_t)count / 2);
+    const uint64_t more = bytes >> HOSTCALL_PLACE_UNIT_LOG2_ << HOSTCALL_PLACE_UNITS_SHIFT_;
+    const uint64_t at = hostcall_room_(stream, hostcall_add_(hostcall_place_at_(points, writer.place), more));
+    if (at == 0)
         return HOSTCALL_UNPREPARED_;
-    }
-    const uint64_t at = stream->data + ((uint64_t)(page - 1) << stream->page_bytes_log2) +
-                        ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_);
-    const uint64_t head = number | kind << 24 | count << 27 | (uint64_t)lanes << 32 | (uint64_t)(hostcall_lane_() & 63) << 40 |
-                          (uint64_t)(writer.wave & 1023) << 46 | UINT64_C(1) << 63;
+    /* No word is 0: the host knows by that which are there. */
+    uint64_t head = number | kind << 24 | count << 27 | (uint64_t)lanes << 32 | (uint64_t)(hostcall_lane_() & 63) << 40 |
+                    (uint64_t)(writer.wave & 1023) << 46 | UINT64_C(1) << 63;
     const uint64_t owner = hostcall_load32_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE) | (uint64_t)writer.workgroup << 32;
-    hostcall_store_pair_(at, writer.now_ns, head);
-    hostcall_store_pair_(at + 16, owner, count > 0 ? values[0] : 0);
+    uint64_t words[5];
     HOSTCALL_UNROLL_
-    for (uint32_t i = 1; i < count; i += 2)
-        hostcall_store_pair_(at + 16 + 8 * (uint64_t)(i + 1), values[i], i + 1 < count ? values[i + 1] : 0);
-    state += (uint64_t)(bytes >> HOSTCALL_PLACE_UNIT_LOG2_) << 16;
-#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
-    const uint64_t period = (writer.now_ns >> HOSTCALL_RAW_PERIOD_LOG2) & 0xffff;
-    const int is_due = period != (state >> 32 & 0xffff);
-    state = (state & ~UINT64_C(0xffff00000000)) | period << 32;
-#else
-    const int is_due = 1;
-#endif
-    if (is_due) {
-        /* What was written is the host's to see when the page's word says so. */
-        hostcall_release_();
-        hostcall_acquire_();
-        hostcall_store_(hostcall_raw_commit_at_(stream, page - 1),
-                        hostcall_load_(place + HOSTCALL_PLACE_TICKET_BYTE) << HOSTCALL_RAW_TICKET_SHIFT |
-                            ((state >> 16 & 0xffff) << HOSTCALL_PLACE_UNIT_LOG2_));
+    for (uint32_t i = 0; i < 5; i++) {
+        words[i] = i < count ? values[i] : 1;
+        head |= (uint64_t)(words[i] == 0) << (HOSTCALL_IS_ZERO_SHIFT + i);
+        words[i] |= words[i] == 0;
     }
-    /* The next holder tells of more, and later. Of this record too: its fence of the system is also for what this releases to it. */
-    hostcall_and_release_(place, state);
+    hostcall_send_pair_(at, writer.now_ns, head);
+    hostcall_send_pair_(at + 16, owner, words[0]);
+    HOSTCALL_UNROLL_
+    for (uint32_t i = 1; i < 5; i += 2)
+        if (i < count)
+            hostcall_send_pair_(at + 16 + 8 * (uint64_t)(i + 1), words[i], words[i + 1]);
     return writer.now_ns;
 }
 

@@ -76,19 +76,20 @@ pub const LAUNCH_AT: usize = core::mem::offset_of!(ContextParams, launch);
 
 /// How trace points of such kernels are written ([`PointsParams`], [`crate::trace`], [`crate::raw`]). Changes when code that was
 /// compiled before would write them wrongly: that finds a number which it does not know, and writes none.
-pub const POINTS_VERSION: u32 = 1;
+pub const POINTS_VERSION: u32 = 2;
 
 /// Where trace points of kernels go that others launch: a raw channel, and words that their waves share. In memory of the device,
 /// the same for all contexts of a device.
 ///
 /// Such a wave has no home slot, and nobody is told when it ends. So a page is open for a *place*, of which each wave has one by its
-/// number in the device: who takes the place's [`PlaceWords`] writes a record and gives them back.
+/// number in the device. A wave takes room for its record by adding to the place's word, and stores the record, of which each word
+/// says by itself that it is there ([`crate::trace`]): it waits for nobody, and nothing orders its stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct PointsParams {
     /// The channel. Its pages are of no launch: each record says of which it is.
     pub raw: ForeignRawParams,
-    /// A [`PlaceWords`] for each of so many `places`.
+    /// A word for each of so many `places`, a [`place`].
     pub states: u64,
     /// How many these are.
     pub places: u32,
@@ -109,43 +110,12 @@ pub const POINTS_BYTES: usize = size_of::<PointsParams>();
 
 const _: () = assert!(POINTS_BYTES == 128);
 
-/// What a place remembers of its page. Zero at first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct PlaceWords {
-    /// [`PLACE_HELD`] while a wave writes a record, else a [`PlaceState`].
-    pub state: u64,
-    /// The ticket of the open page, plus one: the upper bits of its [`crate::raw::Place`].
-    pub ticket: u64,
-}
-
-/// Bytes of a [`PlaceWords`].
-pub const PLACE_BYTES: usize = size_of::<PlaceWords>();
-
-/// A wave writes a record. Whoever gets something else by exchanging this into the word has the place.
-pub const PLACE_HELD: u64 = u64::MAX;
-
-/// Most bytes of a page: [`PlaceState::bytes`] has 16 bits, of units of 16 bytes.
-pub const MOST_PLACE_PAGE_BYTES: u32 = 1 << 19;
-
-/// How far a place's page is written. As a word: 16 bits each of `page`, of `bytes / 16` and of the period of 131,072 ns in which the
-/// host was told last, and 8 of how many looks for a free page are left out. The last two are the waves' alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlaceState {
-    /// The open page, plus one; 0 for none.
-    pub page: u32,
-    /// Bytes that are written.
-    pub bytes: u32,
-}
-
-impl PlaceState {
-    /// What a word says; `None` of [`PLACE_HELD`].
-    pub const fn of_word(word: u64) -> Option<Self> {
-        if word == PLACE_HELD {
-            return None;
-        }
-        Some(Self { page: word as u32 & 0xffff, bytes: 16 * ((word >> 16) as u32 & 0xffff) })
-    }
+/// The word of a place: in its lower half the open page plus one in bits 0–15 (0 for none), how many looks for a free page are left
+/// out in bits 16–23, and [`place::OPENING`]; in its upper half how much of the page was given out, in units of 16 bytes, which goes on
+/// where the page has no more. Zero at first.
+pub mod place {
+    /// A wave opens another page. Who exchanges this into the word and gets one without it has the place until it stores another.
+    pub const OPENING: u64 = 1 << 31;
 }
 
 /// Nanoseconds of a tick of [`PointsParams::sampled`], as a power of two: 67 ms.

@@ -165,7 +165,8 @@ pub const fn free_page(entry: u64, position: u64) -> Option<u32> {
 }
 
 /// How far a page was written: bytes in the lower half, then a bit that says that the page is closed, then the lower bits of
-/// its ticket, so that one word says of which use of the page it is.
+/// its ticket, so that one word says of which use of the page it is. Of a page whose records say by themselves that they are there
+/// ([`crate::trace::OwnRecords`]), [`Place::in_order_of`] stands there in place of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Place(pub u64);
@@ -173,6 +174,15 @@ pub struct Place(pub u64);
 impl Place {
     const CLOSED: u64 = 1 << 32;
     const TICKET_SHIFT: u32 = 33;
+
+    /// With the number of an order in the bits below: see [`Place::in_order_of`].
+    pub const BY_RECORDS: u64 = 1 << 31;
+
+    /// Which pages are written one after the other, of a page whose records say how far it is written.
+    #[inline(always)]
+    pub const fn in_order_of(self) -> Option<u32> {
+        if self.0 & Self::BY_RECORDS == 0 { None } else { Some(self.0 as u32 & !(Self::BY_RECORDS as u32)) }
+    }
 
     /// Nothing is written yet of the page with this ticket.
     #[inline(always)]

@@ -13,6 +13,9 @@
 //!
 //! A page has records of waves that had it one after the other: those that held its slot, or of kernels that others launch
 //! ([`OF_OTHERS`]) those that had its place.
+//!
+//! No word of a record of theirs is 0, and their pages are zeros when they are given out: so the host sees by the words alone how far
+//! a page is written ([`OwnRecords`]). A value that is 0 is stored as another one, and [`IS_ZERO_SHIFT`] says so.
 
 /// Bits of a trace point's id.
 pub const POINT_ID_BITS: u32 = 24;
@@ -172,6 +175,58 @@ impl PointHead {
 /// Bit of a head: the record is of a kernel that others launched, whose waves hold no slot.
 pub const OF_OTHERS: u64 = 1 << 63;
 
+/// First of the bits of such a head that say which of the record's values are 0.
+pub const IS_ZERO_SHIFT: u32 = 56;
+
+/// Bytes of the longest record. A page of records of others is full where it has no more than would be too few for it.
+pub const MOST_RECORD_BYTES: u32 = record_bytes(MAX_POINT_WORDS as u32);
+
+/// How far a page is written whose records are [`OF_OTHERS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnRecords {
+    /// Bytes of whole records from the page's begin on.
+    pub bytes: u32,
+    /// Whether the page gets no more: it is full, or what comes next is no record.
+    pub is_full: bool,
+}
+
+impl OwnRecords {
+    /// Reads words of a page of so many bytes from byte `from` on, where a record begins.
+    pub fn read(from: u32, page_bytes: u32, word: impl Fn(u32) -> u64) -> Self {
+        let mut bytes = from;
+        while bytes + MOST_RECORD_BYTES <= page_bytes {
+            let first = bytes / 8;
+            let (time, head) = (word(first), word(first + 1));
+            if time == 0 || head == 0 {
+                return Self { bytes, is_full: false };
+            }
+            let Some(head) = PointHead::of_word(head).filter(|_| head & OF_OTHERS != 0) else {
+                // No wave of ours writes that. The reader finds that it is no record.
+                return Self { bytes: page_bytes, is_full: true };
+            };
+            let behind = bytes + head.record_bytes();
+            if (first + 2..behind / 8).any(|at| word(at) == 0) {
+                return Self { bytes, is_full: false };
+            }
+            bytes = behind;
+        }
+        Self { bytes, is_full: true }
+    }
+
+    /// How many records there are from byte `from` on, whatever lies between them: a wave that was killed has left a gap. Values may
+    /// look like heads, so that there may seem to be more.
+    pub fn count(from: u32, page_bytes: u32, word: impl Fn(u32) -> u64) -> u64 {
+        let (mut count, mut at) = (0, from);
+        while at + MOST_RECORD_BYTES <= page_bytes {
+            let head = word(at / 8 + 1);
+            let head = PointHead::of_word(head).filter(|_| head & OF_OTHERS != 0);
+            count += u64::from(head.is_some());
+            at += head.map_or(16, PointHead::record_bytes);
+        }
+        count
+    }
+}
+
 /// The third word of a record: the launch's bits, and the workgroup.
 #[inline(always)]
 pub const fn owner(launch: u32, workgroup: u32) -> u64 {
@@ -236,5 +291,34 @@ mod tests {
         for none in [0, 1, 5 << POINT_ID_BITS | 1, 1 << POINT_ID_BITS] {
             assert_eq!(PointHead::of_word(none), None);
         }
+    }
+
+    #[test]
+    fn records_say_by_themselves_that_they_are_there() {
+        const PAGE: u32 = 256;
+        let of = |kind, words| {
+            let head = PointHead { kind, point: 1, words, lanes: 1, first_lane: 0 }.to_word() | OF_OTHERS;
+            [[7, head, 7, 7], [7; 4]].concat()[..record_bytes(words) as usize / 8].to_vec()
+        };
+        let [counter, event] = [of(PointKind::Counter, 1), of(PointKind::Event, 5)];
+        let whole = [&counter[..], &event, &counter, &counter, &[0; 8]].concat();
+        let read = |words: &[u64], from| OwnRecords::read(from, PAGE, |at| words[at as usize]);
+        let at = |bytes, is_full| OwnRecords { bytes, is_full };
+        assert_eq!(read(&whole, 0), at(160, false));
+        for missing in 0..20 {
+            let mut words = whole.clone();
+            words[missing] = 0;
+            let begin = [0, 32, 32, 96, 128][missing / 4];
+            assert_eq!(read(&words, 0), at(begin, false), "{missing}");
+        }
+        // Without the head of the event, two of four are recognised behind it.
+        let mut words = whole.clone();
+        words[5] = 0;
+        assert_eq!(OwnRecords::count(32, PAGE, |at| words[at as usize]), 2);
+        // What has no room for the longest record stays as it is.
+        let full = [&whole[..20], &event, &[0; 4]].concat();
+        assert_eq!((read(&full, 32), read(&full, 224)), (at(224, true), at(224, true)));
+        words[5] = 5;
+        assert_eq!(read(&words, 0), at(PAGE, true), "no head");
     }
 }

@@ -25,7 +25,9 @@ use crate::queue::{Entry, PointsEntry};
 use crate::record::ClockPair;
 use crate::tracer::Source;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::trace::{OF_OTHERS, PointHead, PointKind, record_bytes, wave_of, without_wave};
+use hostcall_abi::trace::{
+    IS_ZERO_SHIFT, OF_OTHERS, PointHead, PointKind, record_bytes, wave_of, without_wave,
+};
 use hostcall_locks::Mutex;
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, HashSet};
@@ -218,16 +220,17 @@ impl Points {
         let wave = Wave { launch, slot: to.slot, workgroup, wave: wave_of(record[1]) };
         let is_of_others = record[1] & OF_OTHERS != 0;
         let to = to.of(if is_of_others { others.slot_of(wave, head.kind) } else { wave });
-        let mut values = &record[3..3 + head.words as usize];
+        let is_zero = |i: usize| is_of_others && record[1] >> (IS_ZERO_SHIFT as usize + i) & 1 != 0;
+        let value = |i: usize| if is_zero(i) { 0 } else { record[3 + i] };
         to.extend(at_ns.to_le_bytes());
         to.extend(without_wave(record[1]).to_le_bytes());
         if head.kind == PointKind::End {
             // It is not later than the end, whatever the device says.
-            let began_ns = clock.place(values[0])?.min(at_ns);
+            let began_ns = clock.place(value(0))?.min(at_ns);
             to.extend(began_ns.to_le_bytes());
-            values = &values[1..];
+        } else {
+            (0..head.words as usize).for_each(|i| to.extend(value(i).to_le_bytes()));
         }
-        values.iter().for_each(|word| to.extend(word.to_le_bytes()));
         // Records of a file are of whole pairs, too.
         if head.words % 2 != 0 {
             to.extend([0; 8]);

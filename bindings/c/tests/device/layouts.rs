@@ -4,7 +4,7 @@ use crate::common::{output, run, source};
 use crate::waves::{Memory, WAVES};
 use crate::{FLAGS, temporary};
 use hostcall::hostcall_device::services::{Foreign, TracePoints};
-use hostcall_abi::context::{self, ContextParams, PlaceWords, PointsParams};
+use hostcall_abi::context::{self, ContextParams, PointsParams};
 use hostcall_abi::layout::{
     self, FIRST_CALL_WORDS, HOME_SLOT_BYTES, HomeSlotWords, LAP_WORDS, SlotPlaces, kept, post_bell,
 };
@@ -117,9 +117,10 @@ fn constants_of_points() -> String {
         ("POINT_UNWANTED", number(hostcall_abi::trace::UNWANTED as usize)),
         ("POINTS_SAMPLED_BYTE", number(offset_of!(PointsParams, sampled))),
         ("POINTS_HERE_BYTE", number(offset_of!(PointsParams, here))),
-        ("PLACE_BYTES", number(context::PLACE_BYTES)),
-        ("PLACE_TICKET_BYTE", number(offset_of!(PlaceWords, ticket))),
-        ("PLACE_HELD", flags(context::PLACE_HELD)),
+        ("PLACE_OPENING", flags(context::place::OPENING)),
+        ("PLACE_BY_RECORDS", flags(hostcall_abi::raw::Place::BY_RECORDS)),
+        ("MOST_RECORD_BYTES", number(hostcall_abi::trace::MOST_RECORD_BYTES as usize)),
+        ("IS_ZERO_SHIFT", number(hostcall_abi::trace::IS_ZERO_SHIFT as usize)),
         ("SAMPLE_LOG2", number(context::SAMPLE_LOG2 as usize)),
         ("METHOD_TRACE_NOW", now),
         ("METHOD_CLOCK_PAIR", clock_pair),
@@ -172,7 +173,7 @@ fn header_and_sources_do_not_differ() {
         ("count from `shared`. */\n", constants(), "\n/* A lane looks"),
         ("slot's words or the context. */\n", constants_of_calls(), "\n/* Of a scope. */"),
         ("table that it leads to. */\n", constants_of_waits(), "\n/* Of a wait. */"),
-        ("points that it leads to. */\n", constants_of_points(), "\n/* Of a place. */"),
+        ("points that it leads to. */\n", constants_of_points(), "\n/* Room in a page"),
     ];
     let made = parts.into_iter().fold(header.clone(), |header, (from, constants, to)| {
         let (before, rest) = header.split_once(from).unwrap();

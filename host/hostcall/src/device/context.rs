@@ -28,7 +28,7 @@
 use super::core::Core;
 use super::error::{Error, LaunchRefused};
 use super::foreign::CurrentLaunch;
-use super::inner::{Device, Inner, PointsOfOthers};
+use super::inner::{Device, Inner};
 use super::raw::RawChannel;
 use super::wait_table::WaitTable;
 use hostcall_abi::bytes::IntoBytes;
@@ -60,7 +60,7 @@ pub(super) struct Reach {
     _channel: Arc<dyn Memory>,
     _extras: [Arc<dyn Memory>; 3],
     _region: Arc<SharedMemory>,
-    points: Arc<dyn PointsOfOthers>,
+    _points: Arc<dyn Memory>,
     _waits: Arc<WaitTable>,
 }
 
@@ -146,7 +146,7 @@ impl Device {
             flags: WAITS_VERSION << WAITS_SHIFT | POINTS_VERSION << POINTS_SHIFT,
             channel: inner.channel.address().get(),
             wake: if is_software { wake_up(&inner.server) } else { [0; 2] },
-            points: points.give().get(),
+            points: points.address().get(),
             waits: inner.waits.address().get(),
             reserved: [0; 6],
         };
@@ -166,7 +166,7 @@ impl Device {
             _channel: inner.channel.clone(),
             _extras: inner.extras.clone(),
             _region: inner.region.clone(),
-            points,
+            _points: points,
             _waits: inner.waits.clone(),
         });
         let core = inner.core.clone();
@@ -247,16 +247,6 @@ impl Context {
         (&self.core, self.reach.clone(), &self.launch)
     }
 
-    /// Tells the trace of all that trace points of the context's kernels have written.
-    fn tell_points(&self) {
-        self.reach.points.tell();
-    }
-
-    /// Returns where its kernels write trace points.
-    pub(super) fn points(&self) -> Arc<dyn PointsOfOthers> {
-        self.reach.points.clone()
-    }
-
     fn device(&self) -> Result<Arc<Inner>, Error> {
         self.core.check_open()?;
         self.device.upgrade().ok_or(Error::Closed)
@@ -272,15 +262,13 @@ impl Context {
         Ok(())
     }
 
-    /// Waits until the posts have been handled of kernels with the context that have ended, and tells the trace of what their trace
-    /// points wrote. The caller knows that they have ended: it has waited for their stream. Calls and prints wait by themselves. A
+    /// Waits until the posts have been handled of kernels with the context that have ended. The caller knows that they have ended: it has waited for their stream. Calls and prints wait by themselves. A
     /// handler that runs inline must not call it: it would wait for itself.
     ///
     /// # Errors
     /// When the device was closed.
     pub fn flush(&self) -> Result<(), Error> {
         let (launches, server) = (self.launch_ids()?, self.device()?.server.clone());
-        self.tell_points();
         server.begin_flush(launches.clone()).wait();
         launches.into_iter().for_each(|launch| server.wait_for_posts(launch.into()));
         Ok(())
@@ -372,7 +360,6 @@ impl Drop for Context {
         // Launches that begin from now on have no context.
         let launch = self.launch.lock().take();
         if let Some((device, launch)) = self.device.upgrade().zip(launch) {
-            self.tell_points();
             device.server.cancel(launch, CancelReason::Closed);
             end(&device, launch);
         }

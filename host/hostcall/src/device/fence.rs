@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::core::Core;
 use super::error::Error;
-use super::inner::{Inner, PointsOfOthers};
+use super::inner::Inner;
 use hostcall_abi::launch::LaunchId;
 use hostcall_locks::Mutex;
 use hostcall_seam as seam;
@@ -21,8 +21,6 @@ pub struct Fence {
     core: Arc<Core>,
     device: Weak<Inner>,
     launch: LaunchId,
-    /// Where the kernels write trace points.
-    points: Arc<dyn PointsOfOthers>,
     /// There until it is dropped.
     place: Option<Box<dyn seam::Fence>>,
     /// From when the kernels have ended.
@@ -49,7 +47,6 @@ impl Context {
             core: self.core.clone(),
             device: self.device.clone(),
             launch: self.launch_id(),
-            points: self.points(),
             place: Some(place),
             flush: Mutex::default(),
         })
@@ -77,11 +74,7 @@ impl Fence {
         }
         let server = &open(&self.device)?.server;
         let mut flush = self.flush.lock();
-        let begin = || {
-            self.points.tell();
-            server.begin_flush(vec![self.launch])
-        };
-        let is_flushed = flush.get_or_insert_with(begin).is_done();
+        let is_flushed = flush.get_or_insert_with(|| server.begin_flush(vec![self.launch])).is_done();
         Ok(is_flushed && server.has_handled_posts(self.launch.into()))
     }
 

@@ -18,7 +18,7 @@ use hostcall_abi::launch::{ChannelParams, LaunchId};
 use hostcall_channel::SharedMemory;
 use hostcall_channel::device::Channel;
 use hostcall_locks::Mutex;
-use hostcall_seam::{DeviceAddress, DeviceKind, Hooks, Memory, Properties, Running};
+use hostcall_seam::{DeviceKind, Hooks, Memory, Properties, Running};
 use hostcall_server::services::Builtins;
 use hostcall_server::{CancelReason, LaunchRecord, RegisterError, Server, Waiting};
 use hostcall_trace::{Source, Tracer};
@@ -79,8 +79,8 @@ impl Device {
 
 /// The trace points of a device's kernels, which one recording at a time may have.
 pub(crate) trait DevicePoints: Send + Sync {
-    /// Returns where kernels of others write, for a context.
-    fn of_others(&self) -> Result<Arc<dyn PointsOfOthers>, Error>;
+    /// Returns the memory that tells kernels of others where to write, for a context: these may do so until the process ends.
+    fn of_others(&self) -> Result<Arc<dyn Memory>, Error>;
     /// Begins a recording to this tracer, if there is none. Returns its number. `records_launches` says that the server has the
     /// source too.
     fn begin(
@@ -99,14 +99,6 @@ pub(crate) trait DevicePoints: Send + Sync {
     fn end(&self, recording: u64);
     /// Takes back what waves that were ended by force had of the pages, by their home slots, which nobody has.
     fn restore(&self, homes: &[u32]);
-}
-
-/// Where kernels that others launch write trace points.
-pub(crate) trait PointsOfOthers: Send + Sync {
-    /// Returns the address for a context, whose kernels may write there from now on until the process ends.
-    fn give(&self) -> DeviceAddress;
-    /// Tells readers of all that was written by now, also to pages that are not full. Where the device fails, nothing more is told.
-    fn tell(&self);
 }
 
 pub(crate) struct Inner {

@@ -12,7 +12,6 @@ use hostcall_abi::raw::{Place, RawLayout, RawWriter};
 #[derive(Clone, Copy)]
 pub struct RawRegion<'m> {
     pub(super) words: Words<'m>,
-    #[cfg_attr(loom, expect(dead_code, reason = "models read the words of a chunk themselves"))]
     data: Words<'m>,
     pub(super) layout: RawLayout,
 }
@@ -75,6 +74,18 @@ impl<'m> RawRegion<'m> {
 
     pub(super) fn word(&self, at: u32) -> u64 {
         self.words.word(at).load(Ordering::Relaxed)
+    }
+
+    /// A word of a page.
+    pub(super) fn data_word(&self, page: u32, at: u32) -> u64 {
+        self.data.word(self.layout.data_at(page) + at).load(Ordering::Relaxed)
+    }
+
+    /// Fills a page with zeros, which nobody has.
+    pub(super) fn clear(&self, page: u32) {
+        for at in self.layout.data_at(page)..self.layout.data_at(page + 1) {
+            self.data.word(at).store(0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use blocks::Blocks;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{Place, RAW_GIVEN_WORD, RawLayout, RawWriter, free_entry, header, opened_by};
+use hostcall_abi::trace::OwnRecords;
 
 /// What the host knows of a page.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,24 @@ struct Page {
     is_closed: bool,
     /// A place that made no sense and was counted.
     malformed: u64,
+    /// Looks that found a later page in the same order while this one was not full.
+    held_up: u32,
 }
+
+impl Page {
+    const fn of(ticket: u64, is_closed: bool) -> Self {
+        Self { ticket, found: 0, chunks: 0, is_closed, malformed: 0, held_up: 0 }
+    }
+
+    /// Whether whoever took room in it may still store there: nobody gets it again.
+    fn is_given_up(&self) -> bool {
+        self.held_up == MOST_HELD_UP
+    }
+}
+
+/// Looks in which a gap in a page holds up the pages behind it, after which its records behind the gap are lost: whoever took the
+/// room was killed. Looks come one after the other, or each millisecond.
+const MOST_HELD_UP: u32 = 4096;
 
 /// Finds what waves have written, in the order of each writer, and gives pages out again.
 pub struct Collector {
@@ -59,6 +77,9 @@ pub struct Collector {
     looks: u64,
     /// Pages with news, by ticket.
     news: Vec<(u32, Place)>,
+    /// By order of pages ([`Place::in_order_of`]): during a look, one of them that is not full, plus one. Of no channel but that of
+    /// trace points.
+    orders: Vec<u32>,
 }
 
 /// How far a look goes.
@@ -92,7 +113,7 @@ impl Collector {
     pub(crate) fn after(region: RawRegion<'_>, states: u32, unit: u32, block_pages: u32, given: u64) -> Self {
         let layout = region.layout;
         assert!(block_pages.is_power_of_two() && block_pages <= layout.pages() / 4, "at least four blocks");
-        let page = Page { ticket: 0, found: 0, chunks: 0, is_closed: true, malformed: 0 };
+        let page = Page::of(0, true);
         let mut collector = Self {
             layout,
             unit: unit.max(8),
@@ -110,9 +131,15 @@ impl Collector {
             old: Vec::new(),
             looks: 0,
             news: Vec::new(),
+            orders: Vec::new(),
         };
         collector.fill_ring(region);
         collector
+    }
+
+    /// As it is for a channel of trace points: pages may have records that say by themselves that they are there.
+    pub fn of_points(self) -> Self {
+        Self { orders: alloc::vec![0; self.layout.pages() as usize], ..self }
     }
 
     /// Returns how many entries were put into the ring of free pages, ever: at the positions before this one.
@@ -170,8 +197,11 @@ impl Collector {
             let place = self.layout.place_in_ring(ticket);
             self.keep_old(ticket, place);
             self.ring[place as usize] = page;
-            self.pages[page as usize] = Page { ticket, found: 0, chunks: 0, is_closed: false, malformed: 0 };
-            // Release: whoever takes the page overwrites what was read before.
+            if !self.orders.is_empty() {
+                region.clear(page);
+            }
+            self.pages[page as usize] = Page::of(ticket, false);
+            // Release: whoever takes the page overwrites what was read before, or what it was cleared of.
             region.words.word(self.layout.free_at(ticket)).store(free_entry(ticket, page), Ordering::Release);
         }
         if self.given != before {
@@ -220,6 +250,19 @@ impl Collector {
         region.words.word(RAW_GIVEN_WORD).store(self.told(), Ordering::Release);
     }
 
+    /// The place of a page with this word, and in which order of pages it is.
+    fn place(&self, region: RawRegion<'_>, page: u32, word: u64) -> (Place, Option<usize>) {
+        let (place, known) = (Place(word), &self.pages[page as usize]);
+        let order = place.in_order_of().map(|order| order as usize);
+        let Some(order) = order.filter(|order| *order < self.orders.len() && place.is_of(known.ticket))
+        else {
+            return (place, None);
+        };
+        let read = OwnRecords::read(known.found, self.layout.page_bytes(), |at| region.data_word(page, at));
+        let place = Place::begin(known.ticket).after(read.bytes);
+        (if read.is_full || known.is_given_up() { place.closed() } else { place }, Some(order))
+    }
+
     /// Returns a place of the page that the host can believe, as far as it goes, if it is among the news that are asked for.
     fn checked(&mut self, page: u32, word: u64, news: News) -> Option<Place> {
         let (place, known) = (Place(word), &mut self.pages[page as usize]);
@@ -263,10 +306,11 @@ impl Collector {
             let Some((ticket, page)) = self.unclosed_at(at) else { continue };
             // Acquire, here and below: what the place says was written is seen.
             let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
-            if self.checked(page, word, news).is_some() {
+            let (place, _) = self.place(region, page, word);
+            if self.checked(page, place.0, news).is_some() {
                 last = Some(at);
             }
-            silent = if Place(word).is_of(ticket) { 0 } else { silent + 1 };
+            silent = if place.is_of(ticket) { 0 } else { silent + 1 };
             if silent > most_silent {
                 break;
             }
@@ -275,16 +319,50 @@ impl Collector {
         // A page that was looked at too early may have been closed before a later one of the same wave, whose news were seen:
         // its place is seen now. What came after the last of the news may lack one before it.
         let mut found = core::mem::take(&mut self.news);
+        self.orders.fill(0);
         for at in 0..=last {
             let Some((_, page)) = self.unclosed_at(at) else { continue };
             let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
-            found.extend(self.checked(page, word, news).map(|place| (page, place)));
+            let (place, order) = self.place(region, page, word);
+            if order.is_none_or(|order| self.is_next(order, page, place)) {
+                found.extend(self.checked(page, place.0, news).map(|place| (page, place)));
+            }
         }
+        let is_new = !found.is_empty();
         for (page, place) in found.drain(..) {
             self.add(region, page, place, chunks);
         }
         self.news = found;
+        is_new
+    }
+
+    /// Whether all pages in this order that come before this one are full: records of such pages come in no order by themselves. Notes
+    /// which one holds up others.
+    fn is_next(&mut self, order: usize, page: u32, place: Place) -> bool {
+        if let Some(before) = self.orders[order].checked_sub(1) {
+            let held_up = &mut self.pages[before as usize].held_up;
+            *held_up = MOST_HELD_UP.min(*held_up + 1);
+            return false;
+        }
+        if !place.is_closed() {
+            self.orders[order] = page + 1;
+        }
         true
+    }
+
+    /// Returns how many records there are that nobody was given, since room before them was taken and is not filled.
+    pub fn behind_gaps(&self, region: RawRegion<'_>) -> u64 {
+        let of_page = |at| {
+            let (_, page) = self.unclosed_at(at)?;
+            self.place(region, page, region.word(self.layout.commit_at(page))).1?;
+            Some(self.records_from(region, page, self.pages[page as usize].found))
+        };
+        (0..self.unclosed()).filter_map(of_page).sum()
+    }
+
+    /// Records of a page from a byte on, as far as they can be told.
+    fn records_from(&self, region: RawRegion<'_>, page: u32, from: u32) -> u64 {
+        OwnRecords::count(from, self.layout.page_bytes(), |at| region.data_word(page, at))
     }
 
     /// At most so many pages are not closed: the old ones, and those of the entries from the oldest other on.
@@ -320,8 +398,14 @@ impl Collector {
         let launch = region.word(at + header::OPENED) as u32;
         let slot = region.word(at + header::SLOT) as u32;
         let (workgroup, wave) = halves(region.word(at + header::WAVE));
-        let known = &mut self.pages[page as usize];
+        let known = self.pages[page as usize];
         let dropped = if known.found == 0 { region.word(at + header::DROPPED) } else { 0 };
+        let mut dropped = count_dropped(&mut self.dropped, slot, dropped, &mut self.counts);
+        if known.is_given_up() {
+            let lost = 1 + self.records_from(region, page, place.bytes());
+            (dropped, self.counts.dropped) =
+                (dropped.saturating_add(lost), self.counts.dropped.saturating_add(lost));
+        }
         let chunk = Chunk {
             page,
             ticket: known.ticket,
@@ -330,8 +414,9 @@ impl Collector {
             is_last: place.is_closed(),
             writer: RawWriter { launch: LaunchId::from_bits(launch), slot, workgroup, wave },
             opened_ns: region.word(at + header::OPENED_NS),
-            dropped: count_dropped(&mut self.dropped, slot, dropped, &mut self.counts),
+            dropped,
         };
+        let known = &mut self.pages[page as usize];
         known.found = chunk.to;
         known.is_closed = chunk.is_last;
         self.counts.bytes += u64::from(chunk.bytes());
@@ -339,7 +424,15 @@ impl Collector {
         if chunk.bytes() > 0 || chunk.dropped > 0 {
             known.chunks += 1;
             chunks.push_back(chunk);
-        } else if chunk.is_last && known.chunks == 0 {
+        } else {
+            self.give_unused(region, page);
+        }
+    }
+
+    /// Gives a page out again that is closed and of which nobody has a chunk.
+    fn give_unused(&mut self, region: RawRegion<'_>, page: u32) {
+        let known = &self.pages[page as usize];
+        if known.is_closed && known.chunks == 0 && !known.is_given_up() {
             self.give(region, page);
         }
     }
@@ -352,9 +445,7 @@ impl Collector {
         let known = &mut self.pages[chunk.page as usize];
         assert!(known.ticket == chunk.ticket && known.chunks > 0, "a chunk is taken back once");
         known.chunks -= 1;
-        if known.is_closed && known.chunks == 0 {
-            self.give(region, chunk.page);
-        }
+        self.give_unused(region, chunk.page);
     }
 
     /// Notes that a chunk goes to a reader. It tells what chunks of its slot that were overwritten would have

@@ -74,8 +74,9 @@ impl Found {
     ) -> Result<Self, Error> {
         let copier = memory.is_staged().then(|| Copier::new(core, memory.clone())).transpose()?;
         let block_pages = if copier.is_some() { copier::block_pages(&memory.layout) } else { 1 };
+        let collector = Collector::new(memory.region(), home_slots + FOREIGN_STATES, unit, block_pages);
         let mut found = Self {
-            collector: Collector::new(memory.region(), home_slots + FOREIGN_STATES, unit, block_pages),
+            collector: if is_of_points { collector.of_points() } else { collector },
             copier,
             chunks: VecDeque::new(),
             lent: 0,

@@ -17,7 +17,7 @@
 use super::{Found, Inner, Memory, Pace, Placement, RawReader, WrittenByOthers};
 use crate::device::core::Core;
 use crate::device::error::Error;
-use crate::device::inner::{DevicePoints, PointsOfOthers};
+use crate::device::inner::DevicePoints;
 use crate::device::point_filter::PointFilter;
 use hostcall_abi::CallError;
 use hostcall_abi::bytes::IntoBytes;
@@ -190,7 +190,6 @@ impl Recorder {
 struct Drain {
     reader: RawReader<u64>,
     points: Arc<Points>,
-    others: Arc<WrittenByOthers>,
     launches: Arc<Recorder>,
     words: Vec<u64>,
     /// Of the channel.
@@ -222,7 +221,6 @@ impl Drain {
     /// Records all that is there now, and what was dropped of which no page tells: twice as many parts of pages as there are pages at
     /// most, since kernels may write without pause, and the reader has found as many before.
     fn flush(&mut self) {
-        self.others.tell();
         self.reader.tell_places();
         let (mut since, mut left) = (Instant::now(), 2 * self.pages);
         while left > 0 {
@@ -238,7 +236,7 @@ impl Drain {
                 std::thread::sleep(LOOK);
             }
         }
-        let dropped = self.reader.dropped_records();
+        let dropped = self.reader.dropped_records().saturating_add(self.reader.behind_gaps());
         if let Some(untold @ 1..) = dropped.checked_sub(self.dropped) {
             self.dropped = dropped;
             self.points.page(&PointsPage { dropped: untold, ..PointsPage::default() }, |_| true);
@@ -428,8 +426,8 @@ impl DevicePoints for PointsChannel {
         }
     }
 
-    fn of_others(&self) -> Result<Arc<dyn PointsOfOthers>, Error> {
-        Ok(self.written_by_others()?.clone())
+    fn of_others(&self) -> Result<Arc<dyn DeviceMemory>, Error> {
+        Ok(self.written_by_others()?.give())
     }
 
     fn begin(
@@ -449,10 +447,9 @@ impl DevicePoints for PointsChannel {
             Some(channel) => channel,
             None => channel.insert(self.make_channel(server)?),
         };
-        let (reader, others) = (channel.reader.clone(), self.written_by_others()?.clone());
+        let reader = channel.reader.clone();
         let pages = channel.inner.memory.layout.pages() as usize;
         // What waves wrote that came late for an earlier recording.
-        others.tell();
         reader.tell_places();
         reader.rest().take(2 * pages).for_each(drop);
         let of_launches = (!records_launches).then(|| source.clone());
@@ -465,8 +462,7 @@ impl DevicePoints for PointsChannel {
             Arc::new(Recorder { source: of_launches, filter: filter.clone(), launches: Mutex::default() });
         let words = Vec::new();
         let (records, launches) = (launches.clone(), launches as Arc<dyn LaunchWatch>);
-        let drain =
-            Drain { reader, points: points.clone(), others, launches: records, words, pages, dropped };
+        let drain = Drain { reader, points: points.clone(), launches: records, words, pages, dropped };
         let reading = Reading::start(drain, self.core.backend.clone(), tracer)?;
         server.watch_launches(Some(launches));
         *self.names.recorded.lock() = Some((points, filter));

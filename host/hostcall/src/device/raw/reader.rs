@@ -120,6 +120,11 @@ impl<T> RawReader<T> {
         self.inner.statistics().dropped_records
     }
 
+    /// Records of trace points that nobody was given, since room before them was taken and is not filled.
+    pub(super) fn behind_gaps(&self) -> u64 {
+        self.inner.found.lock().collector.behind_gaps(self.inner.region())
+    }
+
     /// Of how many pages and parts, at most, what is there now consists.
     pub(super) fn most_there(&self) -> usize {
         let found = self.inner.found.lock();
