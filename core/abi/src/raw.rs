@@ -190,11 +190,6 @@ impl Place {
         Self((ticket + 1) << Self::TICKET_SHIFT)
     }
 
-    /// So many bytes are written of the page with this ticket, of which the lower bits, plus one, are given.
-    pub const fn of_parts(ticket: u64, bytes: u32) -> Self {
-        Self(ticket << Self::TICKET_SHIFT | bytes as u64)
-    }
-
     /// Whether it is of an earlier use of the page than `other`, as far as the lower bits of the tickets say.
     pub const fn is_of_use_before(self, other: Self) -> bool {
         let [own, of_other] = [self.0 >> Self::TICKET_SHIFT, other.0 >> Self::TICKET_SHIFT];

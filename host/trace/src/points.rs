@@ -16,8 +16,8 @@
 //! channel's (no wave waits for a trace), or the reader's if it meets what is no record; both are counted in
 //! front of the page. The thread that reads goes on only when the tracer's queue has room.
 //!
-//! Kernels that others launch write such records to pages of the same channel, each for waves that are there one after the other.
-//! So each of their records says of which wave it is, and [`OtherWaves`] gives the waves slots.
+//! Kernels that others launch write such records to pages of the same channel, each for all waves that come to its place. So each of
+//! their records says of which wave it is, and [`OtherWaves`] gives the waves slots.
 
 use crate::clock::DeviceClock;
 use crate::other_waves::{OtherWaves, Parts, Wave};

@@ -60,9 +60,14 @@
 //! told the host is lost, and `swept_pages` counts the page.
 //!
 //! Pages of trace points are of no launch and are never swept. The waves that hold a home slot one after the other write to one
-//! page, which each tells of at its end ([`AtEnd::LeavesOpen`]): many waves are short, and say little. Those of kernels that others
-//! launch have a page for each place that they take one after the other (`hostcall_abi::context::PointsParams`). There, and where
-//! waves were killed, the host tells how far pages are written in the wave's name (`RawRegion::tell_place`).
+//! page, which each tells of at its end ([`AtEnd::LeavesOpen`]): many waves are short, and say little. Where waves were killed, the
+//! host tells how far pages are written in the wave's name (`RawRegion::tell_place`).
+//!
+//! Waves of kernels that others launch tell of nothing: they have a page for each place, which many may have at a time
+//! (`hostcall_abi::context::PointsParams`), take room in it by one addition, and store records that say by themselves that they are
+//! there (`hostcall_abi::trace::OwnRecords`). So the host fills pages with zeros before it gives them out, reads such a page up to the
+//! first word that is 0, and a place's next page not before that one is full. Room that was taken and not filled after some seconds is
+//! a killed wave's: the records behind it are counted as dropped, and the page is nobody's any more.
 //!
 //! # Staged pages
 //! With staged pages, waves fill pages in device memory, and a copy engine brings them to the twin of each
@@ -108,6 +113,7 @@
 //! | pages given: release (host) | relaxed (device) | a hint: the wave looks at its position's entry, and the fence is behind that |
 //! | `head`, `known`: relaxed | the same | they give each position to one wave, and order nothing: an entry says whose it is |
 //! | records, header: relaxed; the lanes meet; release fence, place (device) | place: acquire, then relaxed (host) | what the place says was written is seen |
+//! | words of a record that says by itself that it is there: relaxed, in any order (device) | relaxed, until none is 0 (host) | each is valid by itself; the page was zeros when it was given out |
 //! | state: as of a slot | the host, once the launch has ended | the device's end orders it |
 //! | a copy's words, then its signal (device) | `Queue::completed`: acquire, then the words relaxed (host) | the seam promises it |
 //! | a page's entry after its last copy: release (host), copied to the device | as above: the acquire fence (device) | the copy has read before the wave writes |
@@ -127,6 +133,8 @@ mod open_page;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(test)]
+mod own_records_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -44,7 +44,7 @@ impl Page {
 
 /// Looks in which a gap in a page holds up the pages behind it, after which its records behind the gap are lost: whoever took the
 /// room was killed. Looks come one after the other, or each millisecond.
-const MOST_HELD_UP: u32 = 4096;
+pub(in crate::raw) const MOST_HELD_UP: u32 = 4096;
 
 /// Finds what waves have written, in the order of each writer, and gives pages out again.
 pub struct Collector {
