@@ -219,7 +219,9 @@ HOSTCALL_FUNCTION void hostcall_store_pair_(uint64_t at, uint64_t first, uint64_
 }
 
 HOSTCALL_FUNCTION uint64_t hostcall_add_(uint64_t at, uint64_t more) {
-    return atomicAdd((unsigned long long *)at, (unsigned long long)more);
+    unsigned long long before;
+    HOSTCALL_ASM_ volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(at), "l"(more) : "memory");
+    return before;
 }
 
 HOSTCALL_FUNCTION uint64_t hostcall_cas_(uint64_t at, uint64_t old, uint64_t word) {
@@ -2668,10 +2670,10 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
 #define HOSTCALL_POINTS_SHIFT 8u
 #define HOSTCALL_POINTS_STATES_BYTE 72u
 #define HOSTCALL_POINTS_PLACES_BYTE 80u
-#define HOSTCALL_POINTS_SWITCH_BYTE 84u
+#define HOSTCALL_POINTS_SWITCH_BYTE 128u
 #define HOSTCALL_POINT_UNWANTED 16777215u
-#define HOSTCALL_POINTS_SAMPLED_BYTE 88u
-#define HOSTCALL_POINTS_HERE_BYTE 96u
+#define HOSTCALL_POINTS_SAMPLED_BYTE 136u
+#define HOSTCALL_POINTS_HERE_BYTE 88u
 #define HOSTCALL_PLACE_OPENING UINT64_C(0x80000000)
 #define HOSTCALL_PLACE_BY_RECORDS UINT64_C(0x80000000)
 #define HOSTCALL_MOST_RECORD_BYTES 64u
@@ -2984,6 +2986,7 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     const struct hostcall_raw_stream *stream = (const struct hostcall_raw_stream *)(uintptr_t)points;
     const struct hostcall_writer_ writer = hostcall_writer_of_(points);
     const uint32_t on = hostcall_switch_of_(points);
+    const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
     uint32_t number = hostcall_point_number_(point, on);
 #if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
     /* A device's number of a point stays the same. What runs on the host may be of several devices. */
@@ -2993,7 +2996,6 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
 #endif
         if (on == 0)
         return HOSTCALL_NOT_WRITTEN_;
-    const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
     if ((number == 0) | ((on != 0) & hostcall_are_clocks_old_(writer.now_ns >> HOSTCALL_SAMPLE_LOG2, sampled)))
         return HOSTCALL_UNPREPARED_;
     if (number == HOSTCALL_POINT_UNWANTED)
@@ -3010,7 +3012,8 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
     /* No word is 0: the host knows by that which are there. */
     uint64_t head = number | kind << 24 | count << 27 | (uint64_t)lanes << 32 | (uint64_t)(hostcall_lane_() & 63) << 40 |
                     (uint64_t)(writer.wave & 1023) << 46 | UINT64_C(1) << 63;
-    const uint64_t owner = hostcall_load32_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE) | (uint64_t)writer.workgroup << 32;
+    /* A kernel that runs on when its context is renewed may say here that it is the launch before. */
+    const uint64_t owner = hostcall_fixed_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE) | (uint64_t)writer.workgroup << 32;
     uint64_t words[5];
     HOSTCALL_UNROLL_
     for (uint32_t i = 0; i < 5; i++) {

@@ -85,7 +85,7 @@ pub const POINTS_VERSION: u32 = 2;
 /// number in the device. A wave takes room for its record by adding to the place's word, and stores the record, of which each word
 /// says by itself that it is there ([`crate::trace`]): it waits for nobody, and nothing orders its stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub struct PointsParams {
     /// The channel. Its pages are of no launch: each record says of which it is.
     pub raw: ForeignRawParams,
@@ -93,22 +93,29 @@ pub struct PointsParams {
     pub states: u64,
     /// How many these are.
     pub places: u32,
-    /// The number of the device's [`PointSwitch`](crate::trace::PointSwitch) while trace points write, else 0. The host changes it
-    /// while kernels run, and what kernels remember of one number (those of trace points) does not hold for others.
-    pub switch: u32,
-    /// The tick of the device's clock ([`SAMPLE_LOG2`]) in which it was compared with the host's last. Kernels change it.
-    pub sampled: u64,
+    /// Zero.
+    pub reserved: u32,
     /// On the software device a function that returns the clock in ns and stores the calling thread's number (from 0 on) to the
     /// 32-bit word at its argument; else 0.
     pub here: u64,
     /// Zeros.
-    pub reserved: [u64; 3],
+    pub unused: [u64; 4],
+    /// The number of the device's [`PointSwitch`](crate::trace::PointSwitch) while trace points write, else 0. The host changes it
+    /// while kernels run, and what kernels remember of one number (those of trace points) does not hold for others. What changes has
+    /// a line of its own: a look at it takes the line out of an NVIDIA GPU's nearest cache, with what else lies there.
+    pub switch: u32,
+    /// Zero.
+    pub unused_switch: u32,
+    /// The tick of the device's clock ([`SAMPLE_LOG2`]) in which it was compared with the host's last. Kernels change it.
+    pub sampled: u64,
+    /// Zeros.
+    pub unused_changing: [u64; 14],
 }
 
 /// Bytes of a [`PointsParams`].
 pub const POINTS_BYTES: usize = size_of::<PointsParams>();
 
-const _: () = assert!(POINTS_BYTES == 128);
+const _: () = assert!(POINTS_BYTES == 256 && core::mem::offset_of!(PointsParams, switch) == 128);
 
 /// The word of a place: in its lower half the open page plus one in bits 0–15 (0 for none), how many looks for a free page are left
 /// out in bits 16–23, and [`place::OPENING`]; in its upper half how much of the page was given out, in units of 16 bytes, which goes on

@@ -38,13 +38,10 @@ impl WrittenByOthers {
         let block = backend.allocate(POINTS_BYTES + places as usize * size_of::<u64>())?;
         let is_software = backend.properties().kind == DeviceKind::Software;
         let params = PointsParams {
-            raw: ForeignRawParams::default(),
             states: block.address().offset(POINTS_BYTES as u64).get(),
             places,
-            switch: 0,
-            sampled: 0,
             here: if is_software { here as *const () as u64 } else { 0 },
-            reserved: [0; 3],
+            ..PointsParams::default()
         };
         // SAFETY: the memory is new, and longer.
         unsafe { backend.write_now(block.address(), params.as_bytes()) }?;
