@@ -2905,13 +2905,22 @@ HOSTCALL_FUNCTION int hostcall_open_page_(uint64_t points, uint32_t of_wave) {
     struct hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
     uint32_t looks = 0;
     uint64_t state;
-    /* While the word is that, nobody finds room there. */
-    while ((state = hostcall_exchange_(place, HOSTCALL_PLACE_OPENING)) & HOSTCALL_PLACE_OPENING) {
-        if (++looks == HOSTCALL_PLACE_LOOKS_) {
-            hostcall_add_(stream->dropped, 1);
-            return 0;
+    for (;;) {
+        state = hostcall_load_(place);
+        if (state & HOSTCALL_PLACE_OPENING) {
+            if (++looks == HOSTCALL_PLACE_LOOKS_) {
+                hostcall_add_(stream->dropped, 1);
+                return 0;
+            }
+            hostcall_pause_();
+            continue;
         }
-        hostcall_pause_();
+        if (hostcall_room_(stream, state) != 0)
+            return 1;
+        /* While the word is that, nobody finds room there. */
+        state = hostcall_exchange_(place, HOSTCALL_PLACE_OPENING);
+        if (!(state & HOSTCALL_PLACE_OPENING))
+            break;
     }
     if (hostcall_room_(stream, state) == 0) {
         writer.looks_left_out = (uint32_t)(state >> 16) & 0xff;

@@ -47,6 +47,17 @@ pub struct PointsPage<'a> {
     pub words: &'a [u64],
 }
 
+/// How many records there are, of those as a file has them.
+fn records_in(records: &[u8]) -> u64 {
+    let (words, _) = records.as_chunks::<8>();
+    let (mut count, mut at) = (0, 0);
+    while let Some(head) = words.get(at + 1).and_then(|head| PointHead::of_word(u64::from_le_bytes(*head))) {
+        count += 1;
+        at += 2 + head.words.next_multiple_of(2) as usize;
+    }
+    count
+}
+
 /// How often two clocks that are one are read, of which the time counts that took the least.
 const LOOKS: usize = 32;
 
@@ -164,10 +175,10 @@ impl Points {
         self.source.queue().has_room()
     }
 
-    /// Records a page, of launches that are `wanted`. What is no record in it counts as one that was lost, and so does all that is
+    /// Records a page, of launches that are `wanted`; records of those of which that says nothing count as lost. What is no record in it counts as one that was lost, and so does all that is
     /// behind it. Records of points that the trace has no name of belong to one that has ended, and so do those from before it
     /// began: a wave on a GPU that goes on tells late of what it has recorded last.
-    pub fn page(&self, page: &PointsPage<'_>, mut wanted: impl FnMut(LaunchId) -> bool) {
+    pub fn page(&self, page: &PointsPage<'_>, mut wanted: impl FnMut(LaunchId) -> Option<bool>) {
         let (mut rest, mut lost) = (page.words, page.dropped);
         let mut parts = Parts::new(page.slot);
         let mut clock = self.clock.lock();
@@ -189,8 +200,10 @@ impl Points {
             self.source.queue().push_points(points);
         };
         for (wave, records) in parts.waves {
-            if wanted(wave.launch) {
-                tell(wave, std::mem::take(&mut lost), records);
+            match wanted(wave.launch) {
+                Some(true) => tell(wave, std::mem::take(&mut lost), records),
+                Some(false) => {}
+                None => lost = lost.saturating_add(records_in(&records)),
             }
         }
         if lost > 0 {
@@ -292,7 +305,7 @@ mod tests {
             &[0, 0, 0, 0],
         ]
         .concat();
-        points.page(&PointsPage { slot: 5, dropped: 4, words: &words }, |_| true);
+        points.page(&PointsPage { slot: 5, dropped: 4, words: &words }, |_| Some(true));
         let summary = tracer.finish(Duration::from_secs(60));
         assert_eq!(summary.lost_points, 5);
         assert!(summary.lost().unwrap().starts_with("5 records of kernels"));
@@ -345,7 +358,7 @@ mod tests {
             let page = PointsPage { words, ..PointsPage::default() };
             second.page(&page, |of| {
                 asked += u32::from(of == launch);
-                false
+                Some(false)
             });
             asked
         };
@@ -376,7 +389,7 @@ mod tests {
             &[100_500, other(PointKind::Event, event, 2, 1), 6 << 32 | 9, 3],
         ]
         .concat();
-        points.page(&PointsPage { slot: 5, words: &words, ..PointsPage::default() }, |_| true);
+        points.page(&PointsPage { slot: 5, words: &words, ..PointsPage::default() }, |_| Some(true));
         assert_eq!(tracer.finish(Duration::from_secs(60)).lost_points, 1);
         let mut seen = Vec::new();
         for read in Reader::new(std::fs::File::open(&file).unwrap()).unwrap() {
@@ -411,7 +424,7 @@ mod tests {
         let page = PointsPage { words: records.as_flattened(), ..PointsPage::default() };
         points.page(&page, |_| {
             asked += 1;
-            true
+            Some(true)
         });
         let summary = tracer.finish(Duration::from_secs(60));
         assert_eq!((asked, summary.lost_points), (1, 0));
@@ -423,7 +436,7 @@ mod tests {
         let tracer = Tracer::builder().start().unwrap();
         let points = Points::new(tracer.source("cpu", "hostcall"), Arc::default());
         for slot in 0..2 {
-            points.page(&PointsPage { slot, dropped: 1 << 63, ..PointsPage::default() }, |_| true);
+            points.page(&PointsPage { slot, dropped: 1 << 63, ..PointsPage::default() }, |_| Some(true));
         }
         assert_eq!(tracer.finish(Duration::from_secs(60)).lost_points, u64::MAX);
     }

@@ -138,8 +138,8 @@ mod plain {
         }
     }
 
-    /// A wave was killed after it had taken room: what is behind the gap is counted, and the place goes on. Nobody gets the page again,
-    /// since the record may still come.
+    /// A wave was killed after it had taken room: what is behind the gap is counted, and the place goes on. Nobody gets the page again
+    /// before the record has come, since it still may.
     #[test]
     fn a_gap_holds_up_a_place_for_a_while() {
         let (others, mut collector) = Others::new();
@@ -156,6 +156,9 @@ mod plain {
         record(&mut first).map(|word| others.store(word));
         let mut second = others.open(1, 2).unwrap();
         record(&mut second).map(|word| others.store(word));
+        // However many wait, it is held up for as long.
+        let third = others.open(3, 2).unwrap();
+        others.open(4, 2).unwrap();
         // Another place does not wait for it.
         let mut other = others.open(2, 1).unwrap();
         record(&mut other).map(|word| others.store(word));
@@ -175,14 +178,17 @@ mod plain {
         assert!(collector.collect(region, News::OfAll, &mut chunks) || chunks.len() == 2);
         assert_eq!(seen(&mut chunks, &mut collector), [(vec![], 2, true), (vec![14], 0, false)]);
         assert_eq!((collector.counts().dropped, collector.behind_gaps(region)), (2, 0));
-        missing.map(|word| others.store(word));
         assert_eq!(collector.given(), u64::from(LEAST_RAW_PAGES));
+        missing.map(|word| others.store(word));
+        collector.collect(region, News::OfAll, &mut chunks);
+        assert_eq!((collector.given(), chunks.len()), (u64::from(LEAST_RAW_PAGES) + 1, 0));
         // A page that is full comes back, as zeros.
         record(&mut second).map(|word| others.store(word));
         record(&mut second).map(|word| others.store(word));
         while collector.collect(region, News::OfAll, &mut chunks) {}
         seen(&mut chunks, &mut collector);
-        assert_eq!(collector.given(), u64::from(LEAST_RAW_PAGES) + 1);
+        assert_eq!(collector.given(), u64::from(LEAST_RAW_PAGES) + 2);
+        assert!(collector.counts().dropped == 2 && third.taken == 0);
         let again = others.layout.data_at(second.page) as usize;
         assert!(others.pages[again..again + 16].iter().all(|word| word.load(Ordering::Relaxed) == 0));
     }

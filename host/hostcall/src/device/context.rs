@@ -60,7 +60,7 @@ pub(super) struct Reach {
     _channel: Arc<dyn Memory>,
     _extras: [Arc<dyn Memory>; 3],
     _region: Arc<SharedMemory>,
-    _points: Arc<dyn Memory>,
+    _points: Kept,
     _waits: Arc<WaitTable>,
 }
 
@@ -132,7 +132,7 @@ impl Device {
         }
         let block = backend.allocate(CONTEXT_BYTES)?;
         let name: Arc<str> = name.into();
-        let points = inner.points.of_others()?;
+        let (points, keeps_points) = inner.points.of_others()?;
         let launch = begin(inner, &name)?;
         let written = ContextParams {
             magic: MAGIC,
@@ -146,7 +146,7 @@ impl Device {
             flags: WAITS_VERSION << WAITS_SHIFT | POINTS_VERSION << POINTS_SHIFT,
             channel: inner.channel.address().get(),
             wake: if is_software { wake_up(&inner.server) } else { [0; 2] },
-            points: points.address().get(),
+            points: points.get(),
             waits: inner.waits.address().get(),
             reserved: [0; 6],
         };
@@ -166,7 +166,7 @@ impl Device {
             _channel: inner.channel.clone(),
             _extras: inner.extras.clone(),
             _region: inner.region.clone(),
-            _points: points,
+            _points: keeps_points,
             _waits: inner.waits.clone(),
         });
         let core = inner.core.clone();

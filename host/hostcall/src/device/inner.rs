@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "states of slots are written by address")]
 
 use super::closure_table::Closures;
+use super::context::Kept;
 use super::core::Core;
 use super::error::{CrowdedGrid, Error};
 use super::grid::product;
@@ -18,7 +19,7 @@ use hostcall_abi::launch::{ChannelParams, LaunchId};
 use hostcall_channel::SharedMemory;
 use hostcall_channel::device::Channel;
 use hostcall_locks::Mutex;
-use hostcall_seam::{DeviceKind, Hooks, Memory, Properties, Running};
+use hostcall_seam::{DeviceAddress, DeviceKind, Hooks, Memory, Properties, Running};
 use hostcall_server::services::Builtins;
 use hostcall_server::{CancelReason, LaunchRecord, RegisterError, Server, Waiting};
 use hostcall_trace::{Source, Tracer};
@@ -79,8 +80,8 @@ impl Device {
 
 /// The trace points of a device's kernels, which one recording at a time may have.
 pub(crate) trait DevicePoints: Send + Sync {
-    /// Returns the memory that tells kernels of others where to write, for a context: these may do so until the process ends.
-    fn of_others(&self) -> Result<Arc<dyn Memory>, Error>;
+    /// Returns the address that tells kernels of others where to write, for a context, and what to keep as long as these may.
+    fn of_others(&self) -> Result<(DeviceAddress, Kept), Error>;
     /// Begins a recording to this tracer, if there is none. Returns its number. `records_launches` says that the server has the
     /// source too.
     fn begin(

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use blocks::Blocks;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{Place, RAW_GIVEN_WORD, RawLayout, RawWriter, free_entry, header, opened_by};
-use hostcall_abi::trace::OwnRecords;
+use hostcall_abi::trace::{MOST_RECORD_BYTES, OwnRecords};
 
 /// What the host knows of a page.
 #[derive(Clone, Copy, Debug)]
@@ -27,23 +27,24 @@ struct Page {
     is_closed: bool,
     /// A place that made no sense and was counted.
     malformed: u64,
-    /// Looks that found a later page in the same order while this one was not full.
+    /// Rounds that found a later page in the same order while this one was not full, since something came; and the last of them.
     held_up: u32,
+    held_up_in: u32,
 }
 
 impl Page {
     const fn of(ticket: u64, is_closed: bool) -> Self {
-        Self { ticket, found: 0, chunks: 0, is_closed, malformed: 0, held_up: 0 }
+        Self { ticket, found: 0, chunks: 0, is_closed, malformed: 0, held_up: 0, held_up_in: 0 }
     }
 
-    /// Whether whoever took room in it may still store there: nobody gets it again.
+    /// Whether nobody waits any more for what is missing in it. Whoever took that room may still store there.
     fn is_given_up(&self) -> bool {
         self.held_up == MOST_HELD_UP
     }
 }
 
-/// Looks in which a gap in a page holds up the pages behind it, after which its records behind the gap are lost: whoever took the
-/// room was killed. Looks come one after the other, or each millisecond.
+/// Rounds in which a gap in a page holds up the pages behind it, after which its records behind the gap are lost: whoever took the
+/// room was killed. A look has one or two rounds.
 pub(in crate::raw) const MOST_HELD_UP: u32 = 4096;
 
 /// Finds what waves have written, in the order of each writer, and gives pages out again.
@@ -77,9 +78,13 @@ pub struct Collector {
     looks: u64,
     /// Pages with news, by ticket.
     news: Vec<(u32, Place)>,
-    /// By order of pages ([`Place::in_order_of`]): during a look, one of them that is not full, plus one. Of no channel but that of
-    /// trace points.
-    orders: Vec<u32>,
+    /// By order of pages ([`Place::in_order_of`]): in which round one of them was found that is not full, and which. Of no channel but
+    /// that of trace points.
+    orders: Vec<(u32, u32)>,
+    /// Times that all places were read, ever.
+    round: u32,
+    /// Pages that are given up.
+    given_up: Vec<u32>,
 }
 
 /// How far a look goes.
@@ -132,6 +137,8 @@ impl Collector {
             looks: 0,
             news: Vec::new(),
             orders: Vec::new(),
+            round: 0,
+            given_up: Vec::new(),
         };
         collector.fill_ring(region);
         collector
@@ -139,7 +146,7 @@ impl Collector {
 
     /// As it is for a channel of trace points: pages may have records that say by themselves that they are there.
     pub fn of_points(self) -> Self {
-        Self { orders: alloc::vec![0; self.layout.pages() as usize], ..self }
+        Self { orders: alloc::vec![(0, 0); self.layout.pages() as usize], ..self }
     }
 
     /// Returns how many entries were put into the ring of free pages, ever: at the positions before this one.
@@ -250,17 +257,33 @@ impl Collector {
         region.words.word(RAW_GIVEN_WORD).store(self.told(), Ordering::Release);
     }
 
-    /// The place of a page with this word, and in which order of pages it is.
-    fn place(&self, region: RawRegion<'_>, page: u32, word: u64) -> (Place, Option<usize>) {
-        let (place, known) = (Place(word), &self.pages[page as usize]);
-        let order = place.in_order_of().map(|order| order as usize);
-        let Some(order) = order.filter(|order| *order < self.orders.len() && place.is_of(known.ticket))
-        else {
-            return (place, None);
-        };
+    /// The order in which a page with this word is, whose records say how far it is written.
+    fn order(&self, page: u32, word: u64) -> Option<usize> {
+        let order = Place(word).in_order_of()? as usize;
+        let is_own = order < self.orders.len() && Place(word).is_of(self.pages[page as usize].ticket);
+        is_own.then_some(order)
+    }
+
+    /// The place of a page with this word. `None` if a page that comes before it in its order is not full: records of such pages come
+    /// in no order by themselves.
+    fn place(&mut self, region: RawRegion<'_>, page: u32, word: u64) -> Option<Place> {
+        let Some(order) = self.order(page, word) else { return Some(Place(word)) };
+        let (round, before) = self.orders[order];
+        if round == self.round {
+            let before = &mut self.pages[before as usize];
+            if before.held_up_in != round && !before.is_given_up() {
+                (before.held_up, before.held_up_in) = (before.held_up + 1, round);
+            }
+            return None;
+        }
+        let known = &self.pages[page as usize];
         let read = OwnRecords::read(known.found, self.layout.page_bytes(), |at| region.data_word(page, at));
         let place = Place::begin(known.ticket).after(read.bytes);
-        (if read.is_full || known.is_given_up() { place.closed() } else { place }, Some(order))
+        if read.is_full || known.is_given_up() {
+            return Some(place.closed());
+        }
+        self.orders[order] = (self.round, page);
+        Some(place)
     }
 
     /// Returns a place of the page that the host can believe, as far as it goes, if it is among the news that are asked for.
@@ -301,16 +324,20 @@ impl Collector {
             Extent::Taken => self.layout.pages() / SILENT_PART,
             Extent::All => u32::MAX,
         };
+        if extent == Extent::All {
+            self.take_filled(region);
+        }
+        self.round = self.round.wrapping_add(1);
         let (mut last, mut silent) = (None, 0);
         for at in 0..self.unclosed() {
             let Some((ticket, page)) = self.unclosed_at(at) else { continue };
             // Acquire, here and below: what the place says was written is seen.
             let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
-            let (place, _) = self.place(region, page, word);
-            if self.checked(page, place.0, news).is_some() {
+            let place = self.place(region, page, word);
+            if place.is_some_and(|place| self.checked(page, place.0, news).is_some()) {
                 last = Some(at);
             }
-            silent = if place.is_of(ticket) { 0 } else { silent + 1 };
+            silent = if Place(word).is_of(ticket) { 0 } else { silent + 1 };
             if silent > most_silent {
                 break;
             }
@@ -319,14 +346,13 @@ impl Collector {
         // A page that was looked at too early may have been closed before a later one of the same wave, whose news were seen:
         // its place is seen now. What came after the last of the news may lack one before it.
         let mut found = core::mem::take(&mut self.news);
-        self.orders.fill(0);
+        self.round = self.round.wrapping_add(1);
         for at in 0..=last {
             let Some((_, page)) = self.unclosed_at(at) else { continue };
             let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
-            let (place, order) = self.place(region, page, word);
-            if order.is_none_or(|order| self.is_next(order, page, place)) {
-                found.extend(self.checked(page, place.0, news).map(|place| (page, place)));
-            }
+            let place = self.place(region, page, word);
+            found
+                .extend(place.and_then(|place| self.checked(page, place.0, news)).map(|place| (page, place)));
         }
         let is_new = !found.is_empty();
         for (page, place) in found.drain(..) {
@@ -336,25 +362,25 @@ impl Collector {
         is_new
     }
 
-    /// Whether all pages in this order that come before this one are full: records of such pages come in no order by themselves. Notes
-    /// which one holds up others.
-    fn is_next(&mut self, order: usize, page: u32, place: Place) -> bool {
-        if let Some(before) = self.orders[order].checked_sub(1) {
-            let held_up = &mut self.pages[before as usize].held_up;
-            *held_up = MOST_HELD_UP.min(*held_up + 1);
-            return false;
-        }
-        if !place.is_closed() {
-            self.orders[order] = page + 1;
-        }
-        true
+    /// Gives out again what was given up and is full by now.
+    fn take_filled(&mut self, region: RawRegion<'_>) {
+        let mut given_up = core::mem::take(&mut self.given_up);
+        given_up.retain(|page| {
+            let read = OwnRecords::read(0, self.layout.page_bytes(), |at| region.data_word(*page, at));
+            if read.is_full {
+                self.pages[*page as usize].held_up = 0;
+                self.give_unused(region, *page);
+            }
+            !read.is_full
+        });
+        self.given_up = given_up;
     }
 
     /// Returns how many records there are that nobody was given, since room before them was taken and is not filled.
     pub fn behind_gaps(&self, region: RawRegion<'_>) -> u64 {
         let of_page = |at| {
             let (_, page) = self.unclosed_at(at)?;
-            self.place(region, page, region.word(self.layout.commit_at(page))).1?;
+            self.order(page, region.word(self.layout.commit_at(page)))?;
             Some(self.records_from(region, page, self.pages[page as usize].found))
         };
         (0..self.unclosed()).filter_map(of_page).sum()
@@ -401,7 +427,10 @@ impl Collector {
         let known = self.pages[page as usize];
         let dropped = if known.found == 0 { region.word(at + header::DROPPED) } else { 0 };
         let mut dropped = count_dropped(&mut self.dropped, slot, dropped, &mut self.counts);
-        if known.is_given_up() {
+        let is_full = place.bytes() + MOST_RECORD_BYTES > self.layout.page_bytes();
+        let gives_up = known.is_given_up() && place.is_closed() && !is_full;
+        if gives_up {
+            self.given_up.push(page);
             let lost = 1 + self.records_from(region, page, place.bytes());
             (dropped, self.counts.dropped) =
                 (dropped.saturating_add(lost), self.counts.dropped.saturating_add(lost));
@@ -419,6 +448,9 @@ impl Collector {
         let known = &mut self.pages[page as usize];
         known.found = chunk.to;
         known.is_closed = chunk.is_last;
+        if !gives_up {
+            known.held_up = 0;
+        }
         self.counts.bytes += u64::from(chunk.bytes());
         self.counts.pages += u64::from(chunk.is_last);
         if chunk.bytes() > 0 || chunk.dropped > 0 {

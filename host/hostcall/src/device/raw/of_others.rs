@@ -9,18 +9,19 @@ use crate::device::error::Error;
 use crate::device::here::here;
 use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::context::{POINTS_BYTES, PointsParams};
-use hostcall_abi::raw::ForeignRawParams;
 use hostcall_abi::raw::RawLayout;
-use hostcall_seam::{Backend, BackendError, DeviceKind, Memory as DeviceMemory};
+use hostcall_seam::{Backend, BackendError, DeviceAddress, DeviceKind, Memory as DeviceMemory};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Of a channel's pages, but for one that each home slot may have open, the part of which places have one open at most.
 const PART_OF_PAGES: u32 = 2;
 
 /// Where kernels of others write trace points of a device.
 pub(crate) struct WrittenByOthers {
+    /// The channel's, once there is one: kept as long as kernels may write there.
+    memory: OnceLock<Arc<Memory>>,
     /// Not kept: kernels may have the address until the process ends.
     backend: Weak<dyn Backend>,
     /// The parameters, and the places behind them.
@@ -46,11 +47,12 @@ impl WrittenByOthers {
         // SAFETY: the memory is new, and longer.
         unsafe { backend.write_now(block.address(), params.as_bytes()) }?;
         let backend = Arc::downgrade(&backend);
-        Ok(Self { backend, block, may_run: AtomicBool::new(false) })
+        Ok(Self { memory: OnceLock::new(), backend, block, may_run: AtomicBool::new(false) })
     }
 
     /// Says where the channel is, before points are switched on.
-    pub fn connect(&self, memory: &Memory) -> Result<(), BackendError> {
+    pub fn connect(&self, memory: &Arc<Memory>) -> Result<(), BackendError> {
+        let _ = self.memory.set(memory.clone());
         self.store(offset_of!(PointsParams, raw), memory.foreign_params(false).as_bytes(), 8)
     }
 
@@ -71,9 +73,9 @@ impl WrittenByOthers {
         self.may_run.load(Ordering::SeqCst)
     }
 
-    /// Returns the memory whose address a context has: its kernels may write from now on until the process ends.
-    pub fn give(&self) -> Arc<dyn DeviceMemory> {
+    /// Returns the address for a context, whose kernels may write there from now on until the process ends.
+    pub fn give(&self) -> DeviceAddress {
         self.may_run.store(true, Ordering::SeqCst);
-        self.block.clone()
+        self.block.address()
     }
 }

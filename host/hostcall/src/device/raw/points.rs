@@ -15,6 +15,7 @@
 //! from what this one has asked for.
 
 use super::{Found, Inner, Memory, Pace, Placement, RawReader, WrittenByOthers};
+use crate::device::context::Kept;
 use crate::device::core::Core;
 use crate::device::error::Error;
 use crate::device::inner::DevicePoints;
@@ -31,8 +32,8 @@ use hostcall_seam::{Backend, DeviceAddress, DeviceKind, Memory as DeviceMemory};
 use hostcall_server::services::Reports;
 use hostcall_server::{LaunchRecord, LaunchWatch, Server};
 use hostcall_trace::{Ending, Flush, PointNumbers, Points, PointsPage, Source, Tracer};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -50,6 +51,9 @@ const UNIT: u32 = 16;
 /// How long the thread that reads sleeps at most, and how long the end waits for a tracer that takes nothing.
 const LOOK: Duration = Duration::from_millis(1);
 const LONGEST_FLUSH: Duration = Duration::from_secs(5);
+
+/// How long a launch is known after its end: records of kernels of others may be held up for some seconds.
+const KNOWN_FOR: Duration = Duration::from_secs(30);
 
 /// Pages between two looks whether the thread is to end.
 const PAGES_OF_A_PASS: usize = 256;
@@ -143,10 +147,8 @@ struct Recorder {
 struct Launches {
     /// Whether each is wanted.
     are_wanted: HashMap<LaunchId, bool>,
-    /// Those that have ended, of which pages may be unread.
-    over: Vec<LaunchId>,
-    /// Those that had ended when there was nothing to read.
-    all_read: Vec<LaunchId>,
+    /// Those that have ended, of which pages may be unread, and when.
+    over: VecDeque<(Instant, LaunchId)>,
 }
 
 impl LaunchWatch for Recorder {
@@ -163,7 +165,7 @@ impl LaunchWatch for Recorder {
     fn ended(&self, launch: LaunchId, ending: Ending) {
         let mut launches = self.launches.lock();
         let Some(is_wanted) = launches.are_wanted.get(&launch).copied() else { return };
-        launches.over.push(launch);
+        launches.over.push_back((Instant::now(), launch));
         if let (true, Some(source)) = (is_wanted, &self.source) {
             source.launch_ended(launch, ending);
         }
@@ -171,16 +173,17 @@ impl LaunchWatch for Recorder {
 }
 
 impl Recorder {
-    fn wants(&self, launch: LaunchId) -> bool {
+    /// Whether a launch is wanted; `None` if nobody can say.
+    fn wants(&self, launch: LaunchId) -> Option<bool> {
         // Of a launch that nobody knows the device may say what it likes: it is kept where nothing else is asked for.
         let known = self.launches.lock().are_wanted.get(&launch).copied();
-        known.unwrap_or_else(|| self.filter.wants_launch(launch, ""))
+        known.or_else(|| self.filter.wants_launch(launch, "").then_some(true))
     }
 
-    /// Forgets launches that were over when there was nothing to read, the last time and now.
+    /// Forgets launches that were over long ago, when there is nothing to read.
     fn forget(&self) {
-        let Launches { are_wanted, over, all_read } = &mut *self.launches.lock();
-        for launch in std::mem::replace(all_read, std::mem::take(over)) {
+        let Launches { are_wanted, over } = &mut *self.launches.lock();
+        while let Some((_, launch)) = over.pop_front_if(|(ended, _)| ended.elapsed() > KNOWN_FOR) {
             are_wanted.remove(&launch);
         }
     }
@@ -239,7 +242,7 @@ impl Drain {
         let dropped = self.reader.dropped_records().saturating_add(self.reader.behind_gaps());
         if let Some(untold @ 1..) = dropped.checked_sub(self.dropped) {
             self.dropped = dropped;
-            self.points.page(&PointsPage { dropped: untold, ..PointsPage::default() }, |_| true);
+            self.points.page(&PointsPage { dropped: untold, ..PointsPage::default() }, |_| Some(true));
         }
     }
 }
@@ -426,8 +429,9 @@ impl DevicePoints for PointsChannel {
         }
     }
 
-    fn of_others(&self) -> Result<Arc<dyn DeviceMemory>, Error> {
-        Ok(self.written_by_others()?.give())
+    fn of_others(&self) -> Result<(DeviceAddress, Kept), Error> {
+        let others = self.written_by_others()?;
+        Ok((others.give(), others.clone()))
     }
 
     fn begin(
@@ -457,7 +461,7 @@ impl DevicePoints for PointsChannel {
         if self.core.backend.properties().kind == DeviceKind::Software {
             points.has_hosts_clock(hostcall_softdev::now_ns);
         }
-        let dropped = reader.dropped_records();
+        let dropped = reader.dropped_records().saturating_add(reader.behind_gaps());
         let launches =
             Arc::new(Recorder { source: of_launches, filter: filter.clone(), launches: Mutex::default() });
         let words = Vec::new();
