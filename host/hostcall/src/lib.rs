@@ -166,3 +166,15 @@ extern crate self as hostcall;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Runs the examples on the pages of the macros that have a host's part. If the macros' own crate ran them, it
+/// would need this one, which cargo would then compile a second time, as part of a compiler's program.
+#[cfg(doctest)]
+mod macros {
+    #[doc = include_str!("../../../kernel/macros/src/examples/kernel.md")]
+    struct Kernel;
+    #[doc = include_str!("../../../kernel/macros/src/examples/instances.md")]
+    struct Instances;
+    #[doc = include_str!("../../../kernel/macros/src/examples/service.md")]
+    struct Service;
+}

@@ -74,33 +74,7 @@ fn expanded_function(
 /// Makes a function a kernel: a constant of the function's name, which a host launches, and the exported entry for the
 /// device that the crate is compiled for.
 ///
-/// ```
-/// use hostcall::{Device, Global, Grid, Lane, LaunchKernel, Plain, kernel};
-///
-/// #[repr(C)]
-/// #[derive(Clone, Copy, Plain)]
-/// struct Line {
-///     slope: f32,
-///     offset: f32,
-/// }
-///
-/// /// `y = slope * x + offset`, or the same of |x|.
-/// #[kernel]
-/// fn apply(lane: &Lane, line: Line, absolute: bool, x: &[f32], y: &[Global<f32>]) {
-///     let i = lane.global_id();
-///     let x = if absolute { x[i].abs() } else { x[i] };
-///     y[i].set(line.slope * x + line.offset);
-/// }
-///
-/// let device = Device::open("cpu")?;
-/// let stream = device.stream()?;
-/// let x = device.upload(&[-1.0f32, 2.0])?;
-/// let y = device.alloc_zeroed::<f32>(2)?;
-/// apply.launch(&stream, Grid::new(1, 2), (Line { slope: 2.0, offset: 0.5 }, true, &x, &y))?;
-/// stream.synchronize()?;
-/// assert_eq!(y.read()?, [2.5, 4.5]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+#[cfg_attr(not(doctest), doc = include_str!("examples/kernel.md"))]
 ///
 /// # Parameters
 /// The first is `lane: &Lane`. Any number of others follow; more than 32 are passed by `hostcall::arguments!`:
@@ -124,22 +98,7 @@ fn expanded_function(
 /// A kernel with parameters for types or constants says its instances, each a constant that is launched and a kernel of the
 /// image, of its own name. The function stays one that kernels can call. Options hold for all instances.
 ///
-/// ```
-/// use hostcall::{Device, Global, Grid, Lane, LaunchKernel, Word, kernel};
-///
-/// #[kernel(instances(square_u32 = <u32, 1>, square_pairs = <f64, 2>))]
-/// fn square<T: Word + std::ops::Mul<Output = T>, const N: usize>(lane: &Lane, values: &[Global<T>]) {
-///     for value in &values[N * lane.global_id()..][..N] {
-///         value.set(value.get() * value.get());
-///     }
-/// }
-///
-/// let device = Device::open("cpu")?;
-/// let values = device.upload(&[1.5, 2.0, 3.0, 4.0])?;
-/// square_pairs.launch(&device.stream()?, Grid::lanes(2), (&values,))?;
-/// assert_eq!(values.read()?, [2.25, 4.0, 9.0, 16.0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+#[cfg_attr(not(doctest), doc = include_str!("examples/instances.md"))]
 ///
 /// Code of a host that is generic itself finds the instance by a trait of its own: `trait Number { const SQUARE:
 /// Kernel<(Slice<Global<Self>>,)>; }`. What a parameter's type has of another trait is written in full, `<T as Trait>::Item`.
@@ -185,54 +144,7 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Makes a trait a service: functions that kernels call, and the traits by which a host handles them.
 ///
-/// ```
-/// use hostcall::{CallError, Caller, Device, Global, Grid, Lane, LaunchKernel, Output, kernel, service};
-///
-/// #[service]
-/// pub trait Inventory {
-///     /// How many there are of an item.
-///     fn count(item: u64) -> Option<u64>;
-///     /// Notes that an item was sold, and to whom.
-///     fn sold(caller: &Caller, item: u64);
-///     /// Writes an item's name into `out`.
-///     fn name_of(item: u64, out: &mut [u8]) -> bool;
-/// }
-///
-/// #[kernel]
-/// fn sell(lane: &Lane, items: &[u64], out: &[Global<u64>]) {
-///     let i = lane.global_id();
-///     let count = Inventory::count(items[i]).unwrap();
-///     out[i].set(count.unwrap_or(0));
-///     Inventory::post_sold(items[i]).unwrap(); // does not wait
-///     let mut name = [0; 16];
-///     let (_known, len) = Inventory::name_of(items[i], &mut name).unwrap();
-///     assert_eq!(&name[..len], b"lamp");
-/// }
-///
-/// struct Shop;
-///
-/// impl InventoryHandler for Shop {
-///     fn count(&self, item: u64) -> Result<Option<u64>, CallError> {
-///         Ok((item < 10).then_some(item * 100))
-///     }
-///     fn sold(&self, caller: &Caller, item: u64) -> Result<(), CallError> {
-///         println!("lane {} sold {item}", caller.lane);
-///         Ok(())
-///     }
-///     fn name_of(&self, _item: u64, out: &mut Output<'_>) -> Result<bool, CallError> {
-///         out.push(b"lamp")?;
-///         Ok(true)
-///     }
-/// }
-///
-/// let device = Device::builder("cpu").service(Inventory::serve(Shop)).open()?;
-/// let stream = device.stream()?;
-/// let (items, out) = (device.upload(&[3u64, 42])?, device.alloc_zeroed::<u64>(2)?);
-/// sell.launch(&stream, Grid::new(1, 2), (&items, &out))?;
-/// stream.synchronize()?;
-/// assert_eq!(out.read()?, [300, 0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+#[cfg_attr(not(doctest), doc = include_str!("examples/service.md"))]
 ///
 /// # Methods
 /// There are 16 at most. Parameters are `Wire` values, `&str`, `&[u8]`, and as the last one `&mut [u8]`, which the

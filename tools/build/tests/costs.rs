@@ -41,10 +41,8 @@ fn is_near(said: u64, is: u64) -> bool {
 fn figures(name: &str) -> Vec<[u64; 3]> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page");
     let target = Target::parse(name).expect("a target");
-    // Where `device_code` builds, so that `core` is compiled once for both; apart, because Cargo builds in a folder one after
-    // the other.
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/target");
-    let folder = if name == "gfx942" { shared } else { shared.join(name) };
+    // Where `device_code` builds, so that `core` is compiled once for both.
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/target");
     let request = Request::new(package, target).target_dir(folder).quiet();
     let image = build(&request).unwrap_or_else(|error| panic!("{error}"));
     let report = report(&request, &image).unwrap_or_else(|error| panic!("{error}"));

@@ -10,28 +10,32 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::thread;
 use tempfile::TempDir;
 
 /// The devices that are tested, where the compiler for them is here.
 const DEVICES: [&str; 2] = ["cpu", "gfx942"];
 
-/// The program's image for each of these devices.
+/// The program's image for each of these devices. They are built side by side: mostly a compiler takes one
+/// processor.
 fn images(program: &'static str, devices: &[&'static str]) -> Vec<(&'static str, PathBuf)> {
+    thread::scope(|scope| {
+        let builds: Vec<_> = devices.iter().map(|device| scope.spawn(|| image(program, device))).collect();
+        let images = builds.into_iter().map(|build| build.join().unwrap());
+        devices.iter().copied().zip(images).filter_map(|(device, image)| Some((device, image?))).collect()
+    })
+}
+
+fn image(program: &str, device: &str) -> Option<PathBuf> {
     let folder = common::here("tests/std").join(program);
-    devices
-        .iter()
-        .copied()
-        .filter_map(|device| {
-            let build = [OsStr::new("build"), "--target".as_ref(), device.as_ref(), folder.as_os_str()];
-            let output = hostcall(build).output().unwrap();
-            if stderr(&output).contains("install a device toolchain") {
-                eprintln!("not tested on {device}: {}", stderr(&output));
-                return None;
-            }
-            assert!(output.status.success(), "{}", stderr(&output));
-            Some((device, PathBuf::from(stdout(&output).trim_end())))
-        })
-        .collect()
+    let build = [OsStr::new("build"), "--target".as_ref(), device.as_ref(), folder.as_os_str()];
+    let output = hostcall(build).output().unwrap();
+    if stderr(&output).contains("install a device toolchain") {
+        eprintln!("not tested on {device}: {}", stderr(&output));
+        return None;
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    Some(PathBuf::from(stdout(&output).trim_end()))
 }
 
 fn ordinary() -> &'static [(&'static str, PathBuf)] {

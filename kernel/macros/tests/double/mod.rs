@@ -1,8 +1,9 @@
 //! Stands for `hostcall_device::__private`: a transport that calls the handler on the spot.
 #![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
-// What computes nothing but constants and types is the real thing.
-pub use hostcall::__private::*;
+// What computes nothing but constants and types is the real thing. The test itself has the crate's name.
+extern crate hostcall_device as device;
+pub use device::__private::*;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 

@@ -47,16 +47,15 @@ fn no_call() -> (PathBuf, Limits) {
     (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/no_call"), Limits::NO_CALL)
 }
 
-/// Where programs are built: for some targets where other tests and users build them too, so that `core` and each of them is
-/// compiled once; for each of the others apart, because Cargo builds in a folder one after the other.
-fn target_dir(target: &str) -> PathBuf {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/target");
-    if ["cpu", "gfx942"].contains(&target) { shared } else { shared.join(target) }
+/// Where programs are built: where other tests and users build them too, so that `core` and each of them is
+/// compiled once for a processor.
+fn target_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/target")
 }
 
 /// Builds programs for the target and fails with all that `problems` finds in any of them.
 fn check(target: &str, programs: Vec<(PathBuf, Limits)>, problems: impl Fn(&Image, &Limits) -> Vec<String>) {
-    let folder = target_dir(target);
+    let folder = target_dir();
     let target = Target::parse(target).expect("a target");
     let found: Vec<String> = programs
         .into_iter()
@@ -198,7 +197,7 @@ fn gfx1100() {
 #[test]
 fn what_was_built_for_nvidia_is_not_compiled_again() {
     let (package, _) = no_call();
-    let folder = target_dir("sm_70");
+    let folder = target_dir();
     let listed = || {
         build(&Request::new(&package, Target::parse("sm_70").expect("a target")).target_dir(&folder).quiet())
             .expect("it is built");
