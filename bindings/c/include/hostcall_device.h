@@ -2650,7 +2650,7 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
  * `{:.3}`. Values are numbers of any type, or addresses in C++; of __half and the like give a float.
  *
  * The lanes that come to a point together write one record, with the values of the first of them, in a page of the host's that
- * waves at one place of the GPU have open one after the other. A span begins for all of them, and ends where the first one ends it.
+ * waves at one place of the GPU have open together. A span begins for all of them, and ends where the first one ends it.
  * On NVIDIA's GPUs whole waves do so, and of a part of one each lane writes: nobody knows there which lanes have met for the same.
  * No lane waits for room: what finds no free page is dropped and counted. At the first use of a point one wave asks the host for a
  * number, for which others that come there wait a quarter of a second at most; and now and then, each tenth of a second or so, a wave

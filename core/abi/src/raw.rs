@@ -483,7 +483,6 @@ mod tests {
             assert!(place.is_of(position) && place.closed().is_of(position) && !place.is_of(position + 16));
             // The word of a page that nobody has had yet, whose ticket is one of the first.
             assert!(position >= MOST_RAW_PAGES.into() || !Place(0).is_of(position));
-            assert_eq!(Place::of_parts(position + 1, 24), place);
             let later = Place::begin(position + 16);
             assert!(place.is_of_use_before(later) && !later.is_of_use_before(place));
             assert!(!place.is_of_use_before(place) && !place.has_less_than(later.after(32)));

@@ -11,8 +11,8 @@
 //! | 3 | | the clock when the span began | the value | its arguments, up to five |
 //! | behind | a word that fills a pair | | | |
 //!
-//! A page has records of waves that had it one after the other: those that held its slot, or of kernels that others launch
-//! ([`OF_OTHERS`]) those that had its place.
+//! A page has records of the waves that held its slot one after the other, or of kernels that others launch ([`OF_OTHERS`]) of those
+//! that came to its place.
 //!
 //! No word of a record of theirs is 0, and their pages are zeros when they are given out: so the host sees by the words alone how far
 //! a page is written ([`OwnRecords`]). A value that is 0 is stored as another one, and [`IS_ZERO_SHIFT`] says so.

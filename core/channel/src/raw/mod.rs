@@ -66,8 +66,9 @@
 //! Waves of kernels that others launch tell of nothing: they have a page for each place, which many may have at a time
 //! (`hostcall_abi::context::PointsParams`), take room in it by one addition, and store records that say by themselves that they are
 //! there (`hostcall_abi::trace::OwnRecords`). So the host fills pages with zeros before it gives them out, reads such a page up to the
-//! first word that is 0, and a place's next page not before that one is full. Room that was taken and not filled after some seconds is
-//! a killed wave's: the records behind it are counted as dropped, and the page is nobody's any more.
+//! first word that is 0, and a place's next page not before that one is full. Room that was taken and not filled while the place's next
+//! page waited for some seconds is a killed wave's: the records behind it are counted as dropped, and the page is nobody's until it is
+//! full after all.
 //!
 //! # Staged pages
 //! With staged pages, waves fill pages in device memory, and a copy engine brings them to the twin of each
@@ -85,7 +86,8 @@
 //!   looks at its words when the slot's launch has ended. While the wave's record has its page ([`OpenPage`]), that is
 //!   a part of the state. The state behind those of the home slots is
 //!   nobody's: waves of kernels that other compilers made count in it what they dropped, by atomic additions.
-//! - **RAW-PAGE**: the wave that took a page stores to it and its header until it has closed it; the host
+//! - **RAW-PAGE**: the wave that took a page (of a place, each wave that took room in it, to that room) stores to it and its header
+//!   until it has closed it (or filled the room); the host
 //!   puts a page into the ring once it was closed, or its launch has ended, and nobody reads it. All accesses
 //!   are atomic, so that a device which breaks this makes garbage of bytes and of nothing else.
 //! - **RAW-COPY**: a copy of a staged page's bytes is asked for after the host saw the place that covers
@@ -99,7 +101,7 @@
 //! | an entry of the ring | the host | the next entry in its place, once the wave that took the position has opened its page |
 //! | how many pages were given, ever | the host | |
 //! | `head`, `known` | waves, by atomic operations | |
-//! | a page, its header and its place | the wave that took it | it has stored the closed place, or its launch has ended |
+//! | a page, its header and its place | the wave that took it; of a place's page the words of records, each wave that took their room | it has stored the closed place, or its launch has ended; the records are there |
 //! | a staged page's twin on the host | the copy engine, between what readers have | the batch has ended |
 //! | a chunk | nobody; readers read it | the reader drops it |
 //! | a state | the wave that holds the home slot | the wave ends |
@@ -113,7 +115,7 @@
 //! | pages given: release (host) | relaxed (device) | a hint: the wave looks at its position's entry, and the fence is behind that |
 //! | `head`, `known`: relaxed | the same | they give each position to one wave, and order nothing: an entry says whose it is |
 //! | records, header: relaxed; the lanes meet; release fence, place (device) | place: acquire, then relaxed (host) | what the place says was written is seen |
-//! | words of a record that says by itself that it is there: relaxed, in any order (device) | relaxed, until none is 0 (host) | each is valid by itself; the page was zeros when it was given out |
+//! | words of a record that says by itself that it is there: relaxed, in any order (device) | relaxed, until none is 0 (host) | each is valid by itself; the page was zeros when it was given out, and a wave knows its address by the place's word, which its opener stored behind the acquire fence |
 //! | state: as of a slot | the host, once the launch has ended | the device's end orders it |
 //! | a copy's words, then its signal (device) | `Queue::completed`: acquire, then the words relaxed (host) | the seam promises it |
 //! | a page's entry after its last copy: release (host), copied to the device | as above: the acquire fence (device) | the copy has read before the wave writes |

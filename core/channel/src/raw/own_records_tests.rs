@@ -65,6 +65,10 @@ impl Others {
         self.pages[at].store(word, Ordering::Relaxed);
     }
 
+    fn store_all(&self, words: [(usize, u64); RECORD as usize]) {
+        words.into_iter().for_each(|word| self.store(word));
+    }
+
     /// The values of a chunk's records.
     fn values(&self, chunk: &Chunk) -> impl Iterator<Item = u64> {
         let from = self.layout.data_at(chunk.page()) + chunk.from / 8;
@@ -151,17 +155,17 @@ mod plain {
             next_value += 1;
             others.record(open, next_value).unwrap()
         };
-        record(&mut first).map(|word| others.store(word));
+        others.store_all(record(&mut first));
         let missing = record(&mut first);
-        record(&mut first).map(|word| others.store(word));
+        others.store_all(record(&mut first));
         let mut second = others.open(1, 2).unwrap();
-        record(&mut second).map(|word| others.store(word));
+        others.store_all(record(&mut second));
         // However many wait, it is held up for as long.
         let third = others.open(3, 2).unwrap();
         others.open(4, 2).unwrap();
         // Another place does not wait for it.
         let mut other = others.open(2, 1).unwrap();
-        record(&mut other).map(|word| others.store(word));
+        others.store_all(record(&mut other));
         assert!(collector.collect(region, News::OfAll, &mut chunks));
         let seen = |chunks: &mut VecDeque<Chunk>, collector: &mut Collector| {
             let seen = |chunk: Chunk| {
@@ -179,12 +183,12 @@ mod plain {
         assert_eq!(seen(&mut chunks, &mut collector), [(vec![], 2, true), (vec![14], 0, false)]);
         assert_eq!((collector.counts().dropped, collector.behind_gaps(region)), (2, 0));
         assert_eq!(collector.given(), u64::from(LEAST_RAW_PAGES));
-        missing.map(|word| others.store(word));
+        others.store_all(missing);
         collector.collect(region, News::OfAll, &mut chunks);
         assert_eq!((collector.given(), chunks.len()), (u64::from(LEAST_RAW_PAGES) + 1, 0));
         // A page that is full comes back, as zeros.
-        record(&mut second).map(|word| others.store(word));
-        record(&mut second).map(|word| others.store(word));
+        others.store_all(record(&mut second));
+        others.store_all(record(&mut second));
         while collector.collect(region, News::OfAll, &mut chunks) {}
         seen(&mut chunks, &mut collector);
         assert_eq!(collector.given(), u64::from(LEAST_RAW_PAGES) + 2);
