@@ -8,4 +8,3 @@ fn hidden<T>(mut address: *mut T) -> *mut T {
     }
     address
 }
-

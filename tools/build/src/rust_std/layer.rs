@@ -106,7 +106,7 @@ macro_rules! hidden {
             Inserted {
                 path: ATOMIC,
                 before: "#[inline]\n#[cfg(target_has_atomic)]\nfn strongest_failure_ordering(",
-                text: include_str!("../../std/hidden.rs"),
+                text: concat!(include_str!("../../std/hidden.rs"), "\n"),
             },
             $(Inserted {
                 path: ATOMIC,
