@@ -194,6 +194,28 @@ fn threads_do_what_they_do_on_linux() {
     same("detached", "");
 }
 
+/// LLVM takes a stack for private memory, and would load such a variable as one that nobody else changes.
+#[test]
+fn atomic_variables_on_stacks_are_shared_on_nvidia() {
+    for (_, image) in images("ordinary", &["sm_90"]) {
+        let ptx = fs::read_to_string(image).unwrap();
+        let local = ptx.lines().find(|line| line.contains("atom.") && line.contains(".local"));
+        assert_eq!(local, None);
+        let code = ptx.split("\n}\n").find_map(|function| {
+            let (header, body) = function.rsplit_once("\n{\n")?;
+            header.ends_with("7threads4flag()").then_some(body)
+        });
+        // What a loop loads that does nothing else.
+        let waits = code.unwrap().split("\n$L").filter_map(|block| {
+            let (label, instructions) = block.split_once(':')?;
+            let mut instructions = instructions.lines().map(str::trim).filter(|line| !line.is_empty());
+            let (load, again) = (instructions.next()?, instructions.nth(1)?);
+            again.ends_with(&format!("bra \t$L{label};")).then(|| load.split_whitespace().next().unwrap())
+        });
+        assert_eq!(waits.collect::<Vec<_>>(), ["ld.acquire.sys.b8"]);
+    }
+}
+
 /// `scripts/std-threads` does this and more a thousand times.
 #[test]
 fn a_hundred_threads_want_one_lock() {

@@ -93,3 +93,46 @@ pub const INSERTED: &[Inserted] = inserted! {
     "src/panicking.rs", "    let code = unsafe { __rust_start_panic(msg) };\n"
         => "    #[cfg(hostcall_std)]\n    crate::sys::end();\n";
 };
+
+const ATOMIC: &str = "core/src/sync/atomic.rs";
+
+/// What each function of [`ATOMIC`] does first.
+const HIDE: &str =
+    "    #[cfg(all(hostcall_std, target_arch = \"nvptx64\"))]\n    let dst = hidden(dst as *mut T);\n";
+
+macro_rules! hidden {
+    ($($function:literal),* $(,)?) => {
+        &[
+            Inserted {
+                path: ATOMIC,
+                before: "#[inline]\n#[cfg(target_has_atomic)]\nfn strongest_failure_ordering(",
+                text: concat!(include_str!("../../std/hidden.rs"), "\n"),
+            },
+            $(Inserted {
+                path: ATOMIC,
+                before: concat!("    // SAFETY: the caller must uphold the safety contract for `", $function, "`"),
+                text: HIDE,
+            }),*
+        ]
+    };
+}
+
+/// Lines by which atomic operations on NVIDIA do not know whether a variable lies on a stack. LLVM would make plain loads and
+/// stores of them there, since it takes a stack for private memory, which the build's are not ([`super::stacks`]).
+pub const HIDDEN: &[Inserted] = hidden![
+    "atomic_add",
+    "atomic_and",
+    "atomic_compare_exchange",
+    "atomic_compare_exchange_weak",
+    "atomic_load",
+    "atomic_max",
+    "atomic_min",
+    "atomic_nand",
+    "atomic_or",
+    "atomic_store",
+    "atomic_sub",
+    "atomic_swap",
+    "atomic_umax",
+    "atomic_umin",
+    "atomic_xor",
+];

@@ -1,8 +1,9 @@
-//! Makes a copy of the library's sources with the platform layer in it.
+//! Makes a copy of the library's sources with the platform layer in it. What the layer leaves as it is is a link in the copy.
 
-use super::layer::{ADDED, INSERTED, Inserted};
+use super::layer::{ADDED, HIDDEN, INSERTED, Inserted};
 use crate::BuildError;
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -11,12 +12,6 @@ use std::path::{Path, PathBuf};
 
 /// The version of Rust whose library the layer fits.
 const SUPPORTED: (u32, u32) = (1, 96);
-
-/// The one package of the library that is copied; the others are reached by links.
-const COPIED: &str = "std";
-
-/// What of that package is not needed.
-const LEFT_OUT: [&str; 2] = ["benches", "tests"];
 
 /// Returns the folder of a copy of the library in `sources` that has the layer, below `cache`, and makes it if it is not there.
 /// Its name stands for all that it holds, so that it never changes.
@@ -62,33 +57,54 @@ fn write(folder: &Path, texts: &Texts, links: &Links) -> Result<(), BuildError> 
 type Texts = BTreeMap<PathBuf, Vec<u8>>;
 type Links = BTreeMap<PathBuf, PathBuf>;
 
-/// The files of the copy, with what they hold, and the links, with what they lead to.
+/// The files of the copy, with what they hold, and the links, with what they lead to: a folder in which nothing changes, and a
+/// file that does not, is a link.
 fn texts(sources: &Path) -> Result<(Texts, Links), BuildError> {
-    let (mut texts, mut links) = (Texts::new(), Links::new());
-    for entry in fs::read_dir(sources).map_err(at(sources))? {
-        let entry = entry.map_err(at(sources))?;
-        let (name, path) = (entry.file_name(), entry.path());
-        if name == COPIED {
-            continue;
-        }
-        if path.is_dir() {
-            links.insert(name.into(), path);
-        } else {
-            texts.insert(name.into(), fs::read(&path).map_err(at(&path))?);
-        }
-    }
-    read_below(sources, Path::new(COPIED), &mut texts)?;
+    let mut texts = Texts::new();
     for added in ADDED {
-        if texts.insert(added.path.into(), added.text.into()).is_some() {
+        if sources.join(added.path).exists() {
             return Err(unfit(sources, &format!("it has a file {} of its own", added.path)));
         }
+        texts.insert(added.path.into(), added.text.into());
     }
-    for inserted in INSERTED {
-        let text = texts.get_mut(Path::new(inserted.path));
-        let text = text.ok_or_else(|| unfit(sources, &format!("it has no file {}", inserted.path)))?;
+    for inserted in INSERTED.iter().chain(HIDDEN) {
+        let path = sources.join(inserted.path);
+        let text = match texts.entry(inserted.path.into()) {
+            Entry::Occupied(text) => text.into_mut(),
+            Entry::Vacant(place) => place.insert(match fs::read(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(unfit(sources, &format!("it has no file {}", inserted.path)));
+                }
+                read => read.map_err(at(&path))?,
+            }),
+        };
         *text = with(text, inserted).ok_or_else(|| {
             unfit(sources, &format!("{} does not have {:?} once", inserted.path, inserted.before.trim()))
         })?;
+    }
+    let folders: BTreeSet<PathBuf> =
+        texts.keys().flat_map(|path| path.ancestors().skip(1)).map(Path::to_owned).collect();
+    let mut links = Links::new();
+    for folder in &folders {
+        let from = sources.join(folder);
+        let entries = match fs::read_dir(&from) {
+            // It is the layer's own.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(at(&from))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(at(&from))?;
+            let (path, inside) = (entry.path(), folder.join(entry.file_name()));
+            if texts.contains_key(&inside) || folders.contains(&inside) {
+                continue;
+            }
+            if folder == Path::new("") && path.is_file() {
+                // Cargo may write its lock file.
+                texts.insert(inside, fs::read(&path).map_err(at(&path))?);
+            } else {
+                links.insert(inside, path);
+            }
+        }
     }
     Ok((texts, links))
 }
@@ -98,20 +114,6 @@ fn with(text: &[u8], Inserted { before, text: more, .. }: &Inserted) -> Option<V
     let text = std::str::from_utf8(text).ok()?;
     let (start, end) = text.split_once(before)?;
     (!end.contains(before)).then(|| [start, more, before, end].concat().into())
-}
-
-fn read_below(sources: &Path, folder: &Path, texts: &mut Texts) -> Result<(), BuildError> {
-    let from = sources.join(folder);
-    for entry in fs::read_dir(&from).map_err(at(&from))? {
-        let entry = entry.map_err(at(&from))?;
-        let (path, inside) = (entry.path(), folder.join(entry.file_name()));
-        if !path.is_dir() {
-            texts.insert(inside, fs::read(&path).map_err(at(&path))?);
-        } else if !LEFT_OUT.iter().any(|name| inside == Path::new(COPIED).join(name)) {
-            read_below(sources, &inside, texts)?;
-        }
-    }
-    Ok(())
 }
 
 fn make_folder_of(file: &Path) -> Result<(), BuildError> {
@@ -154,9 +156,12 @@ mod tests {
         let sources = toolchain.library.unwrap();
         let cache = std::env::temp_dir().join(format!("hostcall-library-{}", std::process::id()));
         let copy = patched(&sources, toolchain.version, &cache).unwrap();
-        let file = copy.join(INSERTED[0].path);
-        assert!(fs::read_to_string(&file).unwrap().contains(INSERTED[0].text));
+        for Inserted { path, text, .. } in INSERTED.iter().chain(HIDDEN) {
+            assert!(fs::read_to_string(copy.join(path)).unwrap().contains(text), "{path}: {text}");
+        }
         assert!(copy.join("core/src/lib.rs").exists() && copy.join(ADDED[0].path).exists());
+        assert!(copy.join("core/src/num").is_symlink() && !copy.join("core/src").is_symlink());
+        let file = copy.join(INSERTED[0].path);
         // What is there is not written again: cargo would compile it anew.
         let written = file.metadata().unwrap().modified().unwrap();
         assert_eq!(patched(&sources, toolchain.version, &cache).unwrap(), copy);

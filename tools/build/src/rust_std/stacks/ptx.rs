@@ -130,7 +130,7 @@ fn enter((bytes, align): (u64, u64)) -> String {
     )
 }
 
-/// A line whose local accesses are ones of any memory.
+/// A line whose local accesses are ones of any memory. None of them is atomic ([`super::super::layer::HIDDEN`]).
 fn in_device_memory(line: &str) -> String {
     let (indent, text) = line.split_at(line.len() - line.trim_start().len());
     let (predicate, text) = match text.starts_with('@') {
@@ -140,7 +140,7 @@ fn in_device_memory(line: &str) -> String {
     let (instruction, operands) = text.split_at(text.find([' ', '\t']).unwrap_or(text.len()));
     let changed = match instruction.split('.').next() {
         Some("cvta") if instruction.contains(".local") => "mov.b64".to_owned(),
-        Some("ld" | "st" | "atom" | "red") => instruction.replace(".local", ""),
+        Some("ld" | "st") => instruction.replace(".local", ""),
         _ => return line.to_owned(),
     };
     format!("{indent}{predicate}{changed}{operands}")
@@ -156,7 +156,7 @@ mod tests {
 .func (.param .b32 func_retval0) f(\n\t.param .b64 f_param_0\n)\n{\n\t.local .align 8 .b8 \t__local_depot3[40];\n\
 \t.reg .b64 \t%SP;\n\t.reg .b64 \t%SPL;\n\tmov.b64 \t%SPL, __local_depot3;\n\tcvta.local.u64 \t%SP, %SPL;\n\
 \tadd.u64 \t%rd1, %SPL, 8;\n\tst.local.v2.b64 \t[%rd1], {%rd2, %rd3};\n\t@%p1 ld.local.b32 \t%r1, [%SPL+4];\n\
-\tcvta.to.local.u64 \t%rd4, %rd5;\n\tatom.acquire.sys.local.cas.b32 \t%r2, [%rd1], 0, 1;\n\t@%p2 ret;\n\tret;\n}\n\
+\tcvta.to.local.u64 \t%rd4, %rd5;\n\t@%p2 ret;\n\tret;\n}\n\
 .func leaf()\n{\n\tret;\n}\n";
         let made = moved(ptx);
         assert!(!made.contains(".local"), "{made}");
@@ -164,7 +164,6 @@ mod tests {
             "\tsub.s64 \t%SP, %hostcall_before, 48;\n\tand.b64 \t%SP, %SP, -16;\n",
             "\tmov.b64 \t%SPL, %SP;\n\tadd.u64 \t%rd1, %SPL, 8;\n\tst.v2.b64 \t[%rd1], {%rd2, %rd3};\n",
             "\t@%p1 ld.b32 \t%r1, [%SPL+4];\n\tmov.b64 \t%rd4, %rd5;\n",
-            "\tatom.acquire.sys.cas.b32 \t%r2, [%rd1], 0, 1;\n",
             ".func leaf()\n{\n\tret;\n}\n",
         ] {
             assert!(made.contains(line), "{line}\n{made}");

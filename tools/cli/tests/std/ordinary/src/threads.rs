@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Barrier, Condvar, Mutex, Once, OnceLock, RwLock};
 use std::thread;
@@ -12,6 +12,7 @@ use std::time::Duration;
 pub fn all(count: usize) {
     spawned(count);
     scoped(count);
+    println!("flag {}", flag());
     channels(count);
     waits(count);
     locals(count);
@@ -57,6 +58,23 @@ fn scoped(count: usize) {
         threads.into_iter().map(|thread| thread.join().unwrap()[7]).sum::<usize>()
     });
     println!("joined {joined}");
+}
+
+/// Counts together with another thread, and waits for it, by variables on this one's stack.
+#[inline(never)]
+fn flag() -> u32 {
+    let (is_done, total) = (AtomicBool::new(false), AtomicU32::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..1000).for_each(|_| _ = total.fetch_add(1, Ordering::Relaxed));
+            is_done.store(true, Ordering::Release);
+        });
+        (0..1000).for_each(|_| _ = total.fetch_add(1, Ordering::Relaxed));
+        while !is_done.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        total.load(Ordering::Relaxed)
+    })
 }
 
 /// Many senders, rendezvous, and a queue that is full.
