@@ -855,7 +855,8 @@ struct hostcall_scope {
 /*
  * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder.
  * hostcall_load32_, hostcall_store32_: the state beside it, which no cache keeps. hostcall_fixed_, hostcall_fixed64_: what never
- * changes; volatile, since compilers load it before they know that there is a slot otherwise. hostcall_load_pair_,
+ * changes; volatile, since compilers load it before they know that there is a slot otherwise. hostcall_load_near_: what may be old,
+ * from the nearest cache. hostcall_load_pair_,
  * hostcall_send_pair_: two words of the host's, each valid by itself. hostcall_cycles_: the clock of hostcall_pass_, which does
  * nothing where a look at the host's memory costs nothing.
  */
@@ -889,6 +890,12 @@ HOSTCALL_FUNCTION uint32_t hostcall_fixed_(uint64_t at) {
 HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
     unsigned long long word;
     HOSTCALL_ASM_ volatile("ld.global.nc.u64 %0, [%1];" : "=l"(word) : "l"(at));
+    return word;
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_load_near_(uint64_t at) {
+    unsigned long long word;
+    HOSTCALL_ASM_ volatile("ld.weak.global.ca.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
     return word;
 }
 
@@ -1045,6 +1052,10 @@ HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
     return *(hostcall_word_ *)at;
 }
 
+HOSTCALL_FUNCTION uint64_t hostcall_load_near_(uint64_t at) {
+    return hostcall_load_(at);
+}
+
 HOSTCALL_FUNCTION void hostcall_fence_(void) {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "agent");
 }
@@ -1115,6 +1126,10 @@ HOSTCALL_FUNCTION uint32_t hostcall_fixed_(uint64_t at) {
 }
 
 HOSTCALL_FUNCTION uint64_t hostcall_fixed64_(uint64_t at) {
+    return hostcall_load_(at);
+}
+
+HOSTCALL_FUNCTION uint64_t hostcall_load_near_(uint64_t at) {
     return hostcall_load_(at);
 }
 
@@ -2672,7 +2687,7 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
 #define HOSTCALL_POINTS_PLACES_BYTE 80u
 #define HOSTCALL_POINTS_SWITCH_BYTE 128u
 #define HOSTCALL_POINT_UNWANTED 16777215u
-#define HOSTCALL_POINTS_SAMPLED_BYTE 136u
+#define HOSTCALL_POINTS_SAMPLED_BYTE 96u
 #define HOSTCALL_POINTS_HERE_BYTE 88u
 #define HOSTCALL_PLACE_OPENING UINT64_C(0x80000000)
 #define HOSTCALL_PLACE_BY_RECORDS UINT64_C(0x80000000)
@@ -2714,6 +2729,13 @@ template <class Value> HOSTCALL_FUNCTION int hostcall_scope_post(struct hostcall
 #define HOSTCALL_NO_UNROLL_
 #endif
 
+/* Whether a trace point's variable is of one device, so that its number is that device's. */
+#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
+#define HOSTCALL_HAS_ONE_DEVICE_ 1
+#else
+#define HOSTCALL_HAS_ONE_DEVICE_ 0
+#endif
+
 /* A trace point in the source: a static variable. */
 struct hostcall_point {
     const char *text;
@@ -2728,13 +2750,18 @@ struct hostcall_point {
 /* The number of a point that the host has no number for. One that nobody wants has HOSTCALL_POINT_UNWANTED. */
 #define HOSTCALL_POINT_REFUSED_ UINT32_C(0xffffffff)
 
-/* Whether trace points of kernels with the context write now. */
-HOSTCALL_FUNCTION int hostcall_is_traced(uint64_t context) {
+/* The number of the switch while trace points of kernels with the context write, else 0. */
+HOSTCALL_FUNCTION uint32_t hostcall_switch_of_(uint64_t context) {
     /* Branches, and no word that is worked out ahead: ptxas keeps that in a register through the kernel's own loops. */
     if (context == 0 ||
         (hostcall_fixed_(context + HOSTCALL_CONTEXT_FLAGS_BYTE) >> HOSTCALL_POINTS_SHIFT & 0xff) != HOSTCALL_POINTS_VERSION)
         return 0;
-    return hostcall_load32_(hostcall_fixed64_(context + HOSTCALL_CONTEXT_POINTS_BYTE) + HOSTCALL_POINTS_SWITCH_BYTE) != 0;
+    return hostcall_load32_(hostcall_fixed64_(context + HOSTCALL_CONTEXT_POINTS_BYTE) + HOSTCALL_POINTS_SWITCH_BYTE);
+}
+
+/* Whether trace points of kernels with the context write now. */
+HOSTCALL_FUNCTION int hostcall_is_traced(uint64_t context) {
+    return hostcall_switch_of_(context) != 0;
 }
 
 /* The context if its kernels' trace points write, else 0: what a short loop gives its points. */
@@ -2794,23 +2821,14 @@ HOSTCALL_FUNCTION void hostcall_release_alone_(struct hostcall_scope *scope) {
         hostcall_release_slot_(scope);
 }
 
-/* The points that a context leads to, or 0 where it leads to none that this header knows. */
+/* The points that a context leads to whose kernels' trace points write or did. */
 HOSTCALL_FUNCTION uint64_t hostcall_points_of_(uint64_t context) {
-    const uint64_t version = hostcall_fixed64_(context);
-    if ((uint32_t)version != HOSTCALL_CONTEXT_MAGIC || (uint16_t)(version >> 32) != HOSTCALL_CONTEXT_MAJOR)
-        return 0;
     return hostcall_fixed64_(context + HOSTCALL_CONTEXT_POINTS_BYTE);
 }
 
-/* The switch's number while points write, else 0. */
-HOSTCALL_FUNCTION uint32_t hostcall_switch_of_(uint64_t points) {
-    return hostcall_load32_(points + HOSTCALL_POINTS_SWITCH_BYTE);
-}
-
-/* The number of a point while the switch has this one, 0 if it was not asked for yet. */
-HOSTCALL_FUNCTION uint32_t hostcall_point_number_(const struct hostcall_point *point, uint32_t number) {
-    const uint64_t known = hostcall_load_((uint64_t)(uintptr_t)&point->known);
-    return (uint32_t)(known >> 32) == number ? (uint32_t)known : 0;
+/* The number of a point by the word `known`, while the switch has this one; 0 if it was not asked for yet. */
+HOSTCALL_FUNCTION uint32_t hostcall_point_number_(uint64_t known, uint32_t on) {
+    return (uint32_t)(known >> 32) == on ? (uint32_t)known : 0;
 }
 
 /* Whether nobody has compared the clocks in this tick or in the one before. */
@@ -2949,17 +2967,17 @@ HOSTCALL_FUNCTION int hostcall_open_page_(uint64_t points, uint32_t of_wave) {
  */
 HOSTCALL_LONG_FUNCTION int hostcall_prepare_point_(uint64_t context, struct hostcall_point *point) {
     const uint64_t points = hostcall_points_of_(context), told_at = (uint64_t)(uintptr_t)&point->told;
-    if (points == 0 || hostcall_rank_(hostcall_lanes_()) != 0)
-        return points != 0;
+    if (hostcall_rank_(hostcall_lanes_()) != 0)
+        return 1;
     const struct hostcall_writer_ writer = hostcall_writer_of_(points);
     const uint64_t now_ns = writer.now_ns, tick = now_ns >> HOSTCALL_SAMPLE_LOG2;
     const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
-    const uint32_t number = hostcall_switch_of_(points);
+    const uint32_t number = hostcall_switch_of_(context);
     int is_lost = 0;
     /* The end of a span that nobody records any more has its number and no time of the host's. */
     if (number != 0 && hostcall_are_clocks_old_(tick, sampled)) {
         is_lost = !hostcall_compare_clocks_(context, points, sampled, tick);
-    } else if (number != 0 && hostcall_point_number_(point, number) == 0) {
+    } else if (number != 0 && hostcall_point_number_(hostcall_load_((uint64_t)(uintptr_t)&point->known), number) == 0) {
         const uint64_t told = hostcall_load_(told_at);
         const uint32_t now = (uint32_t)(now_ns >> HOSTCALL_TOLD_LOG2_);
         const uint64_t own = (uint64_t)number << 32 | now;
@@ -2985,44 +3003,37 @@ HOSTCALL_LONG_FUNCTION int hostcall_prepare_point_(uint64_t context, struct host
 #define HOSTCALL_NOT_WRITTEN_ UINT64_C(0)
 #define HOSTCALL_UNPREPARED_ UINT64_C(1)
 
-/* Writes a record of the calling lane for so many that came with it, with up to five values. Returns the time, HOSTCALL_NOT_WRITTEN_
- * or HOSTCALL_UNPREPARED_. */
-HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct hostcall_point *point, uint32_t kind,
+/* Writes a record of the calling lane for so many that came with it, with up to five values, where the switch, the point and the clocks
+ * are so. Returns the time, HOSTCALL_NOT_WRITTEN_ or HOSTCALL_UNPREPARED_. */
+HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, uint32_t on, uint64_t known, uint64_t sampled, uint32_t kind,
                                                uint32_t lanes, const uint64_t *values, const uint32_t count) {
     const uint64_t points = hostcall_points_of_(context);
-    if (points == 0)
-        return HOSTCALL_NOT_WRITTEN_;
-    const struct hostcall_raw_stream *stream = (const struct hostcall_raw_stream *)(uintptr_t)points;
+    /* Read before it is known what for: later it would be waited for. */
+    const struct hostcall_raw_stream stream = *(const struct hostcall_raw_stream *)(uintptr_t)points;
+    /* A kernel that runs on when its context is renewed may say here that it is the launch before. */
+    const uint32_t launch = hostcall_fixed_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE);
     const struct hostcall_writer_ writer = hostcall_writer_of_(points);
-    const uint32_t on = hostcall_switch_of_(points);
-    const uint64_t sampled = hostcall_load_(points + HOSTCALL_POINTS_SAMPLED_BYTE);
-    uint32_t number = hostcall_point_number_(point, on);
-#if defined(__AMDGCN__) || defined(__NVPTX__) || defined(__CUDA_ARCH__)
     /* A device's number of a point stays the same. What runs on the host may be of several devices. */
-    if (kind == HOSTCALL_POINT_END_)
-        number = hostcall_load32_((uint64_t)(uintptr_t)&point->known);
-    else
-#endif
-        if (on == 0)
+    const uint32_t number = kind == HOSTCALL_POINT_END_ && HOSTCALL_HAS_ONE_DEVICE_ ? (uint32_t)known : hostcall_point_number_(known, on);
+    if (kind != HOSTCALL_POINT_END_ && on == 0)
         return HOSTCALL_NOT_WRITTEN_;
     if ((number == 0) | ((on != 0) & hostcall_are_clocks_old_(writer.now_ns >> HOSTCALL_SAMPLE_LOG2, sampled)))
         return HOSTCALL_UNPREPARED_;
     if (number == HOSTCALL_POINT_UNWANTED)
         return HOSTCALL_NOT_WRITTEN_;
     if (number == HOSTCALL_POINT_REFUSED_) {
-        hostcall_add_(stream->dropped, 1);
+        hostcall_add_(stream.dropped, 1);
         return HOSTCALL_NOT_WRITTEN_;
     }
     const uint64_t bytes = 16 + 16 * (1 + (uint64_t)count / 2);
     const uint64_t more = bytes >> HOSTCALL_PLACE_UNIT_LOG2_ << HOSTCALL_PLACE_UNITS_SHIFT_;
-    const uint64_t at = hostcall_room_(stream, hostcall_add_(hostcall_place_at_(points, writer.place), more));
+    const uint64_t at = hostcall_room_(&stream, hostcall_add_(hostcall_place_at_(points, writer.place), more));
     if (at == 0)
         return HOSTCALL_UNPREPARED_;
     /* No word is 0: the host knows by that which are there. */
     uint64_t head = number | kind << 24 | count << 27 | (uint64_t)lanes << 32 | (uint64_t)(hostcall_lane_() & 63) << 40 |
                     (uint64_t)(writer.wave & 1023) << 46 | UINT64_C(1) << 63;
-    /* A kernel that runs on when its context is renewed may say here that it is the launch before. */
-    const uint64_t owner = hostcall_fixed_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE) | (uint64_t)writer.workgroup << 32;
+    const uint64_t owner = launch | (uint64_t)writer.workgroup << 32;
     uint64_t words[5];
     HOSTCALL_UNROLL_
     for (uint32_t i = 0; i < 5; i++) {
@@ -3040,42 +3051,56 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, const struct ho
 }
 
 /* Writes a record of the calling lane for so many, whatever has to be prepared for it. Returns the time, or HOSTCALL_NOT_WRITTEN_. */
-HOSTCALL_FUNCTION uint64_t hostcall_write_point_(uint64_t context, struct hostcall_point *point, uint32_t kind, uint32_t lanes,
-                                                 const uint64_t *values, const uint32_t count) {
-    uint64_t result;
-    while ((result = hostcall_put_point_(context, point, kind, lanes, values, count)) == HOSTCALL_UNPREPARED_)
+HOSTCALL_FUNCTION uint64_t hostcall_write_point_(uint64_t context, uint32_t on, struct hostcall_point *point, uint32_t kind,
+                                                 uint32_t lanes, const uint64_t *values, const uint32_t count) {
+    const uint64_t known_at = (uint64_t)(uintptr_t)&point->known;
+    const uint64_t sampled_at = hostcall_points_of_(context) + HOSTCALL_POINTS_SAMPLED_BYTE;
+    /* What is old there has to be prepared, after a look past the nearest cache. */
+    uint64_t known = hostcall_load_near_(known_at), sampled = hostcall_load_near_(sampled_at), result;
+    while ((result = hostcall_put_point_(context, on, known, sampled, kind, lanes, values, count)) == HOSTCALL_UNPREPARED_) {
         if (!hostcall_prepare_point_(context, point))
             return HOSTCALL_NOT_WRITTEN_;
+        known = hostcall_load_(known_at), sampled = hostcall_load_(sampled_at);
+        on = on != 0 ? hostcall_switch_of_(context) : 0;
+    }
     return result;
 }
 
 /* The same for lanes that are here for it together, with the first one's values. That lane gets the time. Afterwards a whole wave has
  * to meet: else NVIDIA's lanes would come to the next point one after the other, and each would write. */
-HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, struct hostcall_point *point, uint32_t kind, uint64_t here,
-                                                    const uint64_t *values, const uint32_t count) {
+HOSTCALL_FUNCTION uint64_t hostcall_point_of_lanes_(uint64_t context, uint32_t on, struct hostcall_point *point, uint32_t kind,
+                                                    uint64_t here, const uint64_t *values, const uint32_t count) {
     if (hostcall_rank_(here) != 0)
         return HOSTCALL_NOT_WRITTEN_;
-    return hostcall_write_point_(context, point, kind, hostcall_ones_(here), values, count);
+    return hostcall_write_point_(context, on, point, kind, hostcall_ones_(here), values, count);
 }
 
 /* What the begin of a span gives lanes of a whole wave whose first one has written it. */
 #define HOSTCALL_OF_FIRST_SPAN_ UINT64_C(1)
 
-HOSTCALL_LONG_FUNCTION uint64_t hostcall_begin_(uint64_t context, struct hostcall_point *point) {
+HOSTCALL_LONG_FUNCTION uint64_t hostcall_begin_(uint64_t context, uint32_t on, struct hostcall_point *point) {
     const uint64_t here = hostcall_here_for_(hostcall_lanes_(), point);
-    const uint64_t began_ns = hostcall_point_of_lanes_(context, point, HOSTCALL_POINT_BEGIN_, here, 0, 0);
+    const uint64_t began_ns = hostcall_point_of_lanes_(context, on, point, HOSTCALL_POINT_BEGIN_, here, 0, 0);
     const uint64_t of_first = hostcall_of_lane_(here, began_ns, hostcall_first_(here));
     hostcall_meet_all_(here);
     return began_ns != HOSTCALL_NOT_WRITTEN_ || of_first == HOSTCALL_NOT_WRITTEN_ ? began_ns : HOSTCALL_OF_FIRST_SPAN_;
 }
 
+/* Begins a span where somebody traces. Else it returns 0. */
+HOSTCALL_FUNCTION uint64_t hostcall_begin_traced_(uint64_t context, struct hostcall_point *point) {
+    const uint32_t on = hostcall_switch_of_(context);
+    return on != 0 ? hostcall_begin_(context, on, point) : 0;
+}
+
 HOSTCALL_FUNCTION void hostcall_end_all_(uint64_t context, struct hostcall_point *point, uint64_t began_ns) {
     const uint64_t here = hostcall_lanes_(), first = here & (0 - here);
     const int is_of_first = hostcall_rank_(here) == 0 || began_ns == HOSTCALL_OF_FIRST_SPAN_;
+    /* It is written also where points are off by now. */
+    const uint32_t on = HOSTCALL_HAS_ONE_DEVICE_ ? 0 : hostcall_switch_of_(context);
     /* Lanes that began apart may end together. Each first one has a span of its own. */
     for (uint64_t left = hostcall_all_(here, is_of_first) ? first : here; left != 0; left &= left - 1)
         if (((left & (0 - left)) >> hostcall_lane_() & 1) && began_ns != HOSTCALL_OF_FIRST_SPAN_)
-            (void)hostcall_write_point_(context, point, HOSTCALL_POINT_END_, 1, &began_ns, 1);
+            (void)hostcall_write_point_(context, on, point, HOSTCALL_POINT_END_, 1, &began_ns, 1);
     hostcall_meet_all_(here);
 }
 
@@ -3085,9 +3110,9 @@ HOSTCALL_LONG_FUNCTION void hostcall_end_(uint64_t context, struct hostcall_poin
 
 /* A counter, or an event with up to five values. */
 #define HOSTCALL_PUT_VALUES_(name, kind, count, parameters, ...)                                                              \
-    HOSTCALL_LONG_FUNCTION void name(uint64_t context, struct hostcall_point *point parameters) {                        \
+    HOSTCALL_LONG_FUNCTION void name(uint64_t context, uint32_t on, struct hostcall_point *point parameters) {           \
         const uint64_t values[] = {__VA_ARGS__}, here = hostcall_here_for_(hostcall_lanes_(), point);                   \
-        (void)hostcall_point_of_lanes_(context, point, kind, here, values, count);                                      \
+        (void)hostcall_point_of_lanes_(context, on, point, kind, here, values, count);                                  \
         hostcall_meet_all_(here);                                                                                       \
     }
 #define HOSTCALL_VALUES_0_
@@ -3219,51 +3244,57 @@ HOSTCALL_FUNCTION uint64_t hostcall_word_of_integer_(int64_t value) {
     HOSTCALL_TELL_5_(context, HOSTCALL_POINT_EVENT_, format, hostcall_put_event_5_, HOSTCALL_TAGS_5_(a, b, c, d, e), a, b, c, d, e)
 #define HOSTCALL_TELL_0_(context, kind, text, tell, tags)                                     \
     do {                                                                                      \
-        if (hostcall_is_traced(context)) {                                                    \
+        const uint32_t hostcall_on_ = hostcall_switch_of_(context);                                                    \
+        if (hostcall_on_ != 0) {                                                    \
             static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags); \
-            tell((context), &hostcall_point_);                                                \
+            tell((context), hostcall_on_, &hostcall_point_);                                                \
         }                                                                                     \
     } while (0)
 #define HOSTCALL_TELL_1_(context, kind, text, tell, tags, a)                                  \
     do {                                                                                      \
-        if (hostcall_is_traced(context)) {                                                    \
+        const uint32_t hostcall_on_ = hostcall_switch_of_(context);                                                    \
+        if (hostcall_on_ != 0) {                                                    \
             static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags); \
-            tell((context), &hostcall_point_, HOSTCALL_WORD_(a));                             \
+            tell((context), hostcall_on_, &hostcall_point_, HOSTCALL_WORD_(a));                             \
         }                                                                                     \
     } while (0)
 #define HOSTCALL_TELL_2_(context, kind, text, tell, tags, a, b)                               \
     do {                                                                                      \
-        if (hostcall_is_traced(context)) {                                                    \
+        const uint32_t hostcall_on_ = hostcall_switch_of_(context);                                                    \
+        if (hostcall_on_ != 0) {                                                    \
             static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags); \
-            tell((context), &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b));          \
+            tell((context), hostcall_on_, &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b));          \
         }                                                                                     \
     } while (0)
 #define HOSTCALL_TELL_3_(context, kind, text, tell, tags, a, b, c)                                      \
     do {                                                                                                \
-        if (hostcall_is_traced(context)) {                                                              \
+        const uint32_t hostcall_on_ = hostcall_switch_of_(context);                                                              \
+        if (hostcall_on_ != 0) {                                                              \
             static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);           \
-            tell((context), &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b), HOSTCALL_WORD_(c)); \
+            tell((context), hostcall_on_, &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b), HOSTCALL_WORD_(c)); \
         }                                                                                               \
     } while (0)
 #define HOSTCALL_TELL_4_(context, kind, text, tell, tags, a, b, c, d)                                                      \
     do {                                                                                                                   \
-        if (hostcall_is_traced(context)) {                                                                                 \
+        const uint32_t hostcall_on_ = hostcall_switch_of_(context);                                                                                 \
+        if (hostcall_on_ != 0) {                                                                                 \
             static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                              \
-            tell((context), &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b), HOSTCALL_WORD_(c), HOSTCALL_WORD_(d)); \
+            tell((context), hostcall_on_, &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b), HOSTCALL_WORD_(c), HOSTCALL_WORD_(d)); \
         }                                                                                                                  \
     } while (0)
 #define HOSTCALL_TELL_5_(context, kind, text, tell, tags, a, b, c, d, e)                                                                      \
     do {                                                                                                                                      \
-        if (hostcall_is_traced(context)) {                                                                                                    \
+        const uint32_t hostcall_on_ = hostcall_switch_of_(context);                                                                                                    \
+        if (hostcall_on_ != 0) {                                                                                                    \
             static struct hostcall_point hostcall_point_ = HOSTCALL_POINT_(kind, text, tags);                                                 \
-            tell((context), &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b), HOSTCALL_WORD_(c), HOSTCALL_WORD_(d), HOSTCALL_WORD_(e)); \
+            tell((context), hostcall_on_, &hostcall_point_, HOSTCALL_WORD_(a), HOSTCALL_WORD_(b), HOSTCALL_WORD_(c), HOSTCALL_WORD_(d), HOSTCALL_WORD_(e)); \
         }                                                                                                                                     \
     } while (0)
 
 /* Begins a span of this name, which hostcall_span_end ends by the identifier `span`. It is a declaration. */
 #define hostcall_span_begin(context, span, name)                                                                  \
     static struct hostcall_point HOSTCALL_JOIN_(hostcall_point_of_, span) = HOSTCALL_POINT_(HOSTCALL_POINT_BEGIN_, name, 0); \
-    const uint64_t span = hostcall_is_traced(context) ? hostcall_begin_((context), &HOSTCALL_JOIN_(hostcall_point_of_, span)) : 0
+    const uint64_t span = hostcall_begin_traced_((context), &HOSTCALL_JOIN_(hostcall_point_of_, span))
 
 #define hostcall_span_end(context, span) \
     ((span) != 0 ? hostcall_end_((context), &HOSTCALL_JOIN_(hostcall_point_of_, span), (span)) : (void)0)
@@ -3276,7 +3307,7 @@ class hostcall_span_until_end_ {
 
   public:
     HOSTCALL_MEMBER_ hostcall_span_until_end_(uint64_t context, struct hostcall_point *point)
-        : context(context), began_ns(hostcall_is_traced(context) ? hostcall_begin_(context, point) : 0), point(point) {}
+        : context(context), began_ns(hostcall_begin_traced_(context, point)), point(point) {}
     HOSTCALL_MEMBER_ ~hostcall_span_until_end_() {
         if (began_ns != 0)
             hostcall_end_(context, point, began_ns);

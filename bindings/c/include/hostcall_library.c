@@ -161,7 +161,7 @@ HOSTCALL_FUNCTION struct hostcall_point *hostcall_numbered_point_of_(uint32_t nu
 /* Counts a record that is lost, since its point has no place in the table. */
 HOSTCALL_FUNCTION void hostcall_lose_point_(uint64_t context) {
     const uint64_t points = hostcall_points_of_(context);
-    if (points != 0 && hostcall_rank_(hostcall_lanes_()) == 0)
+    if (hostcall_rank_(hostcall_lanes_()) == 0)
         hostcall_add_(((const struct hostcall_raw_stream *)(uintptr_t)points)->dropped, 1);
 }
 
@@ -190,11 +190,12 @@ HOSTCALL_LONG_FUNCTION void hostcall_end_numbered_(uint64_t context, int32_t num
 /* Says what a counter shows: a value of 64 bits, and its type (HOSTCALL_TAG_ of the header). */
 HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_count_point(int64_t context, int32_t mask, int32_t number, int32_t tag, int32_t line, int64_t name,
                                                        int64_t more, int64_t rest, int64_t file, int64_t end, int64_t value) {
-    if (mask != 0 && hostcall_is_traced((uint64_t)context)) {
+    const uint32_t on = mask != 0 ? hostcall_switch_of_((uint64_t)context) : 0;
+    if (on != 0) {
         struct hostcall_point *point =
             hostcall_make_point_((uint64_t)context, HOSTCALL_POINT_COUNTER_, number, tag, line, name, more, rest, file, end);
         if (point != 0)
-            hostcall_put_counter_((uint64_t)context, point, (uint64_t)value);
+            hostcall_put_counter_((uint64_t)context, on, point, (uint64_t)value);
     }
     return 0;
 }
@@ -202,11 +203,12 @@ HOSTCALL_EXPORTED_IN_LINE int32_t hostcall_count_point(int64_t context, int32_t 
 /* Begins a span. Returns what its end takes: 0 where it is not traced. */
 HOSTCALL_EXPORTED_IN_LINE int64_t hostcall_begin_point(int64_t context, int32_t mask, int32_t number, int32_t line, int64_t name, int64_t more,
                                                        int64_t rest, int64_t file, int64_t end) {
-    if (mask == 0 || !hostcall_is_traced((uint64_t)context))
+    const uint32_t on = mask != 0 ? hostcall_switch_of_((uint64_t)context) : 0;
+    if (on == 0)
         return 0;
     struct hostcall_point *point =
         hostcall_make_point_((uint64_t)context, HOSTCALL_POINT_BEGIN_, number, 0, line, name, more, rest, file, end);
-    return point != 0 ? (int64_t)hostcall_begin_((uint64_t)context, point) : 0;
+    return point != 0 ? (int64_t)hostcall_begin_((uint64_t)context, on, point) : 0;
 }
 
 /* Ends a span that has begun. */

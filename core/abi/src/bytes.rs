@@ -71,7 +71,7 @@ structs! {
         magic major minor region homes home_slots lanes launch flags channel wake points waits reserved
     }
     WaitParams { table entries zero untold here reserved }
-    PointsParams { raw states places reserved here unused switch unused_switch sampled unused_changing }
+    PointsParams { raw states places reserved here sampled unused switch unused_switch unused_line }
 }
 
 #[cfg(test)]

@@ -98,18 +98,18 @@ pub struct PointsParams {
     /// On the software device a function that returns the clock in ns and stores the calling thread's number (from 0 on) to the
     /// 32-bit word at its argument; else 0.
     pub here: u64,
-    /// Zeros.
-    pub unused: [u64; 4],
-    /// The number of the device's [`PointSwitch`](crate::trace::PointSwitch) while trace points write, else 0. The host changes it
-    /// while kernels run, and what kernels remember of one number (those of trace points) does not hold for others. What changes has
-    /// a line of its own: a look at it takes the line out of an NVIDIA GPU's nearest cache, with what else lies there.
-    pub switch: u32,
-    /// Zero.
-    pub unused_switch: u32,
     /// The tick of the device's clock ([`SAMPLE_LOG2`]) in which it was compared with the host's last. Kernels change it.
     pub sampled: u64,
     /// Zeros.
-    pub unused_changing: [u64; 14],
+    pub unused: [u64; 3],
+    /// The number of the device's [`PointSwitch`](crate::trace::PointSwitch) while trace points write, else 0. The host changes it
+    /// while kernels run, and what kernels remember of one number (those of trace points) does not hold for others. It has a line of
+    /// its own: a look at it takes the line out of an NVIDIA GPU's nearest cache, with what else lies there.
+    pub switch: u32,
+    /// Zero.
+    pub unused_switch: u32,
+    /// Zeros.
+    pub unused_line: [u64; 15],
 }
 
 /// Bytes of a [`PointsParams`].

@@ -61,7 +61,7 @@ fn calls() -> Vec<u8> {
         [1020, head(PointKind::End, span, 1), owner, 1010].to_vec(),
     ]
     .concat();
-    points.page(&PointsPage { slot: 2, dropped: 3, words: &words }, |_| true);
+    points.page(&PointsPage { slot: 2, dropped: 3, words: &words }, |_| Some(true));
     source.launch_ended(launch, Ending::CANCELLED);
     assert_eq!(tracer.finish(Duration::from_secs(60)).calls, 8);
     file.0.lock().clone()
