@@ -269,7 +269,9 @@ fn a_signal_ends_the_wait_for_the_trace() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let options = format!("--trace {} --threads 1 --timeout 1", pipe.display());
     let mut child = acting(&options, &["ask"]).stderr(Stdio::piped()).spawn().unwrap();
-    let _reader = File::open(&pipe).unwrap();
+    let reader = File::open(&pipe).unwrap();
+    // Beside other work the program may make few calls.
+    rustix::pipe::fcntl_setpipe_size(&reader, 4096).unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(said.any(|line| line.starts_with("hostcall: the program did not end within 1 s: ")));
     let written = "hostcall: the trace is still being written; the exit code is 124";

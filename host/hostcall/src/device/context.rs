@@ -25,7 +25,7 @@
 //! [`CallError::Cancelled`](hostcall_device::CallError::Cancelled).
 #![allow(unsafe_code, reason = "kernels reach the block by its address")]
 
-use super::core::Core;
+use super::core::{Core, Kept};
 use super::error::{Error, LaunchRefused};
 use super::foreign::CurrentLaunch;
 use super::inner::{Device, Inner};
@@ -46,7 +46,6 @@ use hostcall_locks::{Mutex, MutexGuard};
 use hostcall_seam::{DeviceAddress, DeviceKind, Memory};
 use hostcall_server::services::FailedCheck;
 use hostcall_server::{CancelReason, LaunchRecord, Server};
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -63,9 +62,6 @@ pub(super) struct Reach {
     _points: Kept,
     _waits: Arc<WaitTable>,
 }
-
-/// Memory that kernels may reach.
-pub(super) type Kept = Arc<dyn Any + Send + Sync>;
 
 /// In the process's name: what kernels may reach although nobody here has it any more.
 static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());

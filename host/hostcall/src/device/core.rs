@@ -6,9 +6,13 @@ use super::staging::{Staging, StagingPool};
 use super::uses::Order;
 use hostcall_locks::Mutex;
 use hostcall_seam::{Backend, BackendError, ImageSource, Module};
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+
+/// Memory that kernels may reach.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The part of a device that its buffers, images and events keep.
 pub(crate) struct Core {

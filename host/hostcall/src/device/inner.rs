@@ -2,8 +2,7 @@
 #![allow(unsafe_code, reason = "states of slots are written by address")]
 
 use super::closure_table::Closures;
-use super::context::Kept;
-use super::core::Core;
+use super::core::{Core, Kept};
 use super::error::{CrowdedGrid, Error};
 use super::grid::product;
 use super::hostcalls::Hostcalls;

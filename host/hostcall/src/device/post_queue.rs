@@ -13,8 +13,8 @@
 //! | dropped, the device closed | as after a cancellation, for good | fails, where there is still a queue |
 #![allow(unsafe_code, reason = "kernels reach the channel by its address")]
 
-use super::context::{Kept, keep};
-use super::core::{Core, HoldsWaves};
+use super::context::keep;
+use super::core::{Core, HoldsWaves, Kept};
 use super::error::Error;
 use super::inner::Device;
 use hostcall_abi::bytes::IntoBytes;

@@ -15,8 +15,7 @@
 //! from what this one has asked for.
 
 use super::{Found, Inner, Memory, Pace, Placement, RawReader, WrittenByOthers};
-use crate::device::context::Kept;
-use crate::device::core::Core;
+use crate::device::core::{Core, Kept};
 use crate::device::error::Error;
 use crate::device::inner::DevicePoints;
 use crate::device::point_filter::PointFilter;
