@@ -856,9 +856,8 @@ struct hostcall_scope {
  * What differs between targets. hostcall_exchange_, hostcall_and_: a slot's word, which hands its state from holder to holder.
  * hostcall_load32_, hostcall_store32_: the state beside it, which no cache keeps. hostcall_fixed_, hostcall_fixed64_: what never
  * changes; volatile, since compilers load it before they know that there is a slot otherwise. hostcall_load_near_: what may be old,
- * from the nearest cache. hostcall_load_pair_,
- * hostcall_send_pair_: two words of the host's, each valid by itself. hostcall_cycles_: the clock of hostcall_pass_, which does
- * nothing where a look at the host's memory costs nothing.
+ * from the nearest cache. hostcall_load_pair_, hostcall_send_pair_: two words of the host's, each valid by itself.
+ * hostcall_cycles_: the clock of hostcall_pass_, which does nothing where a look at the host's memory costs nothing.
  */
 #if defined(__NVPTX__) || defined(__CUDA_ARCH__)
 HOSTCALL_FUNCTION uint64_t hostcall_exchange_(uint64_t at, uint64_t word) {
@@ -2826,6 +2825,11 @@ HOSTCALL_FUNCTION uint64_t hostcall_points_of_(uint64_t context) {
     return hostcall_fixed64_(context + HOSTCALL_CONTEXT_POINTS_BYTE);
 }
 
+/* Where it is noted when the clocks were compared last. */
+HOSTCALL_FUNCTION uint64_t hostcall_sampled_at_(uint64_t context) {
+    return hostcall_points_of_(context) + HOSTCALL_POINTS_SAMPLED_BYTE;
+}
+
 /* The number of a point by the word `known`, while the switch has this one; 0 if it was not asked for yet. */
 HOSTCALL_FUNCTION uint32_t hostcall_point_number_(uint64_t known, uint32_t on) {
     return (uint32_t)(known >> 32) == on ? (uint32_t)known : 0;
@@ -2942,17 +2946,12 @@ HOSTCALL_FUNCTION int hostcall_open_page_(uint64_t points, uint32_t of_wave) {
     }
     if (hostcall_room_(stream, state) == 0) {
         writer.looks_left_out = (uint32_t)(state >> 16) & 0xff;
-        if (writer.looks_left_out > 0)
-            writer.looks_left_out--;
-        if (hostcall_raw_open_(stream, &writer, writer.looks_left_out == 0)) {
-            /* The page's header is the host's to see first, and it is one of those that are written one after the other here. */
+        if (hostcall_raw_take_(stream, &writer, HOSTCALL_MOST_RECORD_BYTES, 1) != 0) {
+            /* The page's header is the host's to see first. In place of its bytes stands which pages are written one after the other. */
             hostcall_release_();
             hostcall_store_(hostcall_raw_commit_at_(stream, writer.page - 1),
-                            writer.place | HOSTCALL_PLACE_BY_RECORDS | (place - hostcall_place_at_(points, 0)) / 8);
-        } else {
-            hostcall_add_(stream->dropped, 1);
-            if (writer.looks_left_out == 0)
-                writer.looks_left_out = HOSTCALL_RAW_LOOKS_LEFT_OUT + 1;
+                            writer.place >> HOSTCALL_RAW_TICKET_SHIFT << HOSTCALL_RAW_TICKET_SHIFT | HOSTCALL_PLACE_BY_RECORDS |
+                                (place - hostcall_place_at_(points, 0)) / 8);
         }
         state = writer.page | (uint64_t)writer.looks_left_out << 16;
         hostcall_release_();
@@ -3008,7 +3007,7 @@ HOSTCALL_LONG_FUNCTION int hostcall_prepare_point_(uint64_t context, struct host
 HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, uint32_t on, uint64_t known, uint64_t sampled, uint32_t kind,
                                                uint32_t lanes, const uint64_t *values, const uint32_t count) {
     const uint64_t points = hostcall_points_of_(context);
-    /* Read before it is known what for: later it would be waited for. */
+    /* Loaded now, because a load behind the addition would be waited for. */
     const struct hostcall_raw_stream stream = *(const struct hostcall_raw_stream *)(uintptr_t)points;
     /* A kernel that runs on when its context is renewed may say here that it is the launch before. */
     const uint32_t launch = hostcall_fixed_(context + HOSTCALL_CONTEXT_LAUNCH_BYTE);
@@ -3054,14 +3053,15 @@ HOSTCALL_FUNCTION uint64_t hostcall_put_point_(uint64_t context, uint32_t on, ui
 HOSTCALL_FUNCTION uint64_t hostcall_write_point_(uint64_t context, uint32_t on, struct hostcall_point *point, uint32_t kind,
                                                  uint32_t lanes, const uint64_t *values, const uint32_t count) {
     const uint64_t known_at = (uint64_t)(uintptr_t)&point->known;
-    const uint64_t sampled_at = hostcall_points_of_(context) + HOSTCALL_POINTS_SAMPLED_BYTE;
     /* What is old there has to be prepared, after a look past the nearest cache. */
-    uint64_t known = hostcall_load_near_(known_at), sampled = hostcall_load_near_(sampled_at), result;
+    uint64_t known = hostcall_load_near_(known_at), sampled = hostcall_load_near_(hostcall_sampled_at_(context)), result;
     while ((result = hostcall_put_point_(context, on, known, sampled, kind, lanes, values, count)) == HOSTCALL_UNPREPARED_) {
         if (!hostcall_prepare_point_(context, point))
             return HOSTCALL_NOT_WRITTEN_;
-        known = hostcall_load_(known_at), sampled = hostcall_load_(sampled_at);
-        on = on != 0 ? hostcall_switch_of_(context) : 0;
+        /* Worked out again, because what is kept through the call takes registers of the kernel's. */
+        known = hostcall_load_(known_at), sampled = hostcall_load_(hostcall_sampled_at_(context));
+        if (kind != HOSTCALL_POINT_END_)
+            on = hostcall_switch_of_(context);
     }
     return result;
 }

@@ -89,7 +89,9 @@ pub const POINTS_VERSION: u32 = 2;
 pub struct PointsParams {
     /// The channel. Its pages are of no launch: each record says of which it is.
     pub raw: ForeignRawParams,
-    /// A word for each of so many `places`, a [`place`].
+    /// A word for each of so many `places`. In its lower half it has the open page plus one in bits 0–15 (0 for none), how many looks
+    /// for a free page are left out in bits 16–23, and [`PLACE_OPENING`]; in its upper half how much of the page was given out, in units
+    /// of 16 bytes, which goes on where the page has no more. Zero at first.
     pub states: u64,
     /// How many these are.
     pub places: u32,
@@ -117,13 +119,9 @@ pub const POINTS_BYTES: usize = size_of::<PointsParams>();
 
 const _: () = assert!(POINTS_BYTES == 256 && core::mem::offset_of!(PointsParams, switch) == 128);
 
-/// The word of a place: in its lower half the open page plus one in bits 0–15 (0 for none), how many looks for a free page are left
-/// out in bits 16–23, and [`place::OPENING`]; in its upper half how much of the page was given out, in units of 16 bytes, which goes on
-/// where the page has no more. Zero at first.
-pub mod place {
-    /// A wave opens another page. Who exchanges this into the word and gets one without it has the place until it stores another.
-    pub const OPENING: u64 = 1 << 31;
-}
+/// A place's word while a wave opens another page. Who exchanges this into the word and gets one without it has the place until it
+/// stores another.
+pub const PLACE_OPENING: u64 = 1 << 31;
 
 /// Nanoseconds of a tick of [`PointsParams::sampled`], as a power of two: 67 ms.
 pub const SAMPLE_LOG2: u32 = 26;

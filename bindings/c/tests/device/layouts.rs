@@ -117,7 +117,7 @@ fn constants_of_points() -> String {
         ("POINT_UNWANTED", number(hostcall_abi::trace::UNWANTED as usize)),
         ("POINTS_SAMPLED_BYTE", number(offset_of!(PointsParams, sampled))),
         ("POINTS_HERE_BYTE", number(offset_of!(PointsParams, here))),
-        ("PLACE_OPENING", flags(context::place::OPENING)),
+        ("PLACE_OPENING", flags(context::PLACE_OPENING)),
         ("PLACE_BY_RECORDS", flags(hostcall_abi::raw::Place::BY_RECORDS)),
         ("MOST_RECORD_BYTES", number(hostcall_abi::trace::MOST_RECORD_BYTES as usize)),
         ("IS_ZERO_SHIFT", number(hostcall_abi::trace::IS_ZERO_SHIFT as usize)),

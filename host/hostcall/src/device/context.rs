@@ -258,8 +258,9 @@ impl Context {
         Ok(())
     }
 
-    /// Waits until the posts have been handled of kernels with the context that have ended. The caller knows that they have ended: it has waited for their stream. Calls and prints wait by themselves. A
-    /// handler that runs inline must not call it: it would wait for itself.
+    /// Waits until the posts have been handled of kernels with the context that have ended. The caller knows that they have: it has
+    /// waited for their stream. Calls and prints wait by themselves. A handler that runs inline must not call it: it would wait for
+    /// itself.
     ///
     /// # Errors
     /// When the device was closed.

@@ -2,9 +2,10 @@
 //!
 //! The library is the one of the toolchain, compiled from a copy of its sources that has a platform layer of ours
 //! ([`layer`], whose files are in `std/` of this crate): 14 files, and some lines of one arm each where the library chooses
-//! among systems. On NVIDIA atomic operations get some, too ([`layer::HIDDEN`]). The layer calls C functions of the device crate (`kernel/device/src/rust_std`), which is compiled for the
-//! same library and linked into the program, with the kernel that calls `main`. Nothing of this is the program's: its package
-//! is compiled as it is, as an executable of a target that the compiler is told of ([`target`]).
+//! among systems. On NVIDIA atomic operations get some, too ([`layer::HIDDEN`]). The layer calls C functions of the device crate
+//! (`kernel/device/src/rust_std`), which is compiled for the same library and linked into the program, with the kernel that calls
+//! `main`. Nothing of this is the program's: its package is compiled as it is, as an executable of a target that the compiler is
+//! told of ([`target`]).
 //!
 //! One way leads to every device, so that files, variables and prints of a program have the same bounds on each. On the
 //! software device too the program sees hostcall's layer, and not the Linux below it.

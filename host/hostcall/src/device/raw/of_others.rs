@@ -1,7 +1,7 @@
-//! Trace points of kernels that others launch: where these write, and what they have written by now.
+//! Trace points of kernels that others launch: where these write.
 //!
-//! Such kernels come from contexts ([`crate::Context`]), and nobody tells when their waves end. So a page is open for a place that
-//! waves take one after the other ([`hostcall_abi::context::PointsParams`]), and records say by themselves that they are there.
+//! Such kernels come from contexts ([`crate::Context`]), and nobody tells when their waves end. So a page is open for a place, of
+//! which each wave has one ([`hostcall_abi::context::PointsParams`]), and records say by themselves that they are there.
 
 use super::Memory;
 use crate::device::core::Core;

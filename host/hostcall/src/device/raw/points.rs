@@ -22,7 +22,7 @@ use crate::device::point_filter::PointFilter;
 use hostcall_abi::CallError;
 use hostcall_abi::bytes::IntoBytes;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::layout::Layout;
+use hostcall_abi::layout::{LAUNCHES, Layout};
 use hostcall_abi::raw::{RawLayout, RawParams};
 use hostcall_abi::trace::{PointKind, PointSwitch, UNWANTED};
 use hostcall_device::services::TracePointsHandler;
@@ -51,8 +51,10 @@ const UNIT: u32 = 16;
 const LOOK: Duration = Duration::from_millis(1);
 const LONGEST_FLUSH: Duration = Duration::from_secs(5);
 
-/// How long a launch is known after its end: records of kernels of others may be held up for some seconds.
+/// How long a launch is known after its end, and how many that have ended are at least: records of kernels of others may be held up
+/// for some seconds.
 const KNOWN_FOR: Duration = Duration::from_secs(30);
+const MOST_OVER: usize = LAUNCHES as usize;
 
 /// Pages between two looks whether the thread is to end.
 const PAGES_OF_A_PASS: usize = 256;
@@ -179,10 +181,12 @@ impl Recorder {
         known.or_else(|| self.filter.wants_launch(launch, "").then_some(true))
     }
 
-    /// Forgets launches that were over long ago, when there is nothing to read.
+    /// Forgets launches that were over long ago, or before many others, when there is nothing to read.
     fn forget(&self) {
         let Launches { are_wanted, over } = &mut *self.launches.lock();
-        while let Some((_, launch)) = over.pop_front_if(|(ended, _)| ended.elapsed() > KNOWN_FOR) {
+        while over.front().is_some_and(|(ended, _)| over.len() > MOST_OVER || ended.elapsed() > KNOWN_FOR)
+            && let Some((_, launch)) = over.pop_front()
+        {
             are_wanted.remove(&launch);
         }
     }
