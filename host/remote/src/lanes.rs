@@ -185,7 +185,50 @@ impl GatheredLanes for Lanes {
         if answers.of.is_empty() {
             return;
         }
-        answers.of.iter_mut().for_each(|of| _ = of.get_or_insert(Status::Error(error)));
+        let now = Instant::now();
+        for (place, of) in answers.of.iter_mut().enumerate() {
+            let error = if self.is_late(place, now) { CallError::TimedOut } else { error };
+            of.get_or_insert(Status::Error(error));
+        }
         self.send(answers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::VERSION;
+    use std::borrow::Cow;
+    use std::time::Duration;
+
+    /// A question that keeps its answer.
+    struct Question(Arc<Mutex<Vec<u8>>>);
+
+    impl Arrived for Question {
+        fn method(&self) -> &str {
+            ""
+        }
+        fn message(&self) -> Cow<'_, [u8]> {
+            Cow::default()
+        }
+        fn answer(&self, message: Vec<u8>) {
+            *self.0.lock() = message;
+        }
+    }
+
+    /// A handler that sees that nobody waits any more drops the calls, before the door has ended the question.
+    #[test]
+    fn late_calls_that_are_dropped_timed_out() {
+        let answer = Arc::new(Mutex::default());
+        let head = Head { version: VERSION, width: 0, count: 3, batch: 1, process: 1 };
+        let now = Instant::now();
+        let deadlines = vec![Some(now), None, Some(now + Duration::from_secs(3600))];
+        let arrived = Box::new(Question(answer.clone()));
+        let lanes = Lanes::new(head, deadlines, arrived, Weak::new(), Arc::default());
+        lanes.end(false);
+        let answer = answer.lock();
+        let statuses = Answer::decode(&answer).expect("it was answered").statuses;
+        let [late, other] = [CallError::TimedOut, CallError::Cancelled].map(Status::Error);
+        assert_eq!(statuses[..], [late, other, other]);
     }
 }

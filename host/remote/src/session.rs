@@ -27,6 +27,7 @@ pub(crate) struct Inner {
 
 /// What a session has but for its links. The carrier's threads have this alone: whoever drops the last [`Inner`] closes the
 /// session, which must not wait for itself.
+#[derive(Default)]
 pub(crate) struct SessionState {
     pub counts: Counts,
     /// A number that no other process has, nor this one after `fork` and a new session.
