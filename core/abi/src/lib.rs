@@ -51,7 +51,7 @@ pub mod word;
 pub use status::{CallError, Status};
 
 /// Version of everything in this crate. Host and device refuse to work together when it differs.
-pub const ABI_VERSION: u32 = 26;
+pub const ABI_VERSION: u32 = 27;
 
 /// Most lanes a wave can have (AMD's wave64).
 pub const MAX_LANES: usize = 64;

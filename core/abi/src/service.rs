@@ -6,6 +6,9 @@ pub mod number {
     pub const DEFAULT: u16 = 0;
     /// Programs and kernels: panic report, exit, format registration, print, and the like.
     pub const SYSTEM: u16 = 1;
+    /// A post of a printed line that has a text, or more words than a post carries, in pieces as a panic's, see
+    /// `hostcall_format::unformatted`.
+    pub const LINE: u16 = SYSTEM + 12;
     /// A post of a text that the lane's next call is about, in pieces as a panic's: the name that the call gives the lane, eight
     /// bytes, and the text.
     pub const TEXT: u16 = SYSTEM + 13;

@@ -24,14 +24,27 @@ pub const TEMPLATE: u8 = 1;
 pub const MOST_TEXT_BYTES: usize = 512;
 
 /// Bytes of a post of a panic or of another text in pieces. The number of such a post in its text is in bits 0–15 of its 32 extra
-/// bits, how many of its bytes count in bits 16–23, and bit 31 says that it is the last.
+/// bits ([`next_piece`]), how many of its bytes count in bits 16–23, and bit 31 says that it is the last.
 pub const PIECE_BYTES: usize = 40;
 
 /// Bit of a post's extra ones: the text's last post.
 pub const LAST: u32 = 1 << 31;
 
-/// Most posts of a text.
+/// Most posts of a panic, and of a text that a call is about.
 pub const MOST_PIECES: u32 = 256;
+
+/// The number of the post behind the one with this number. Only a text's first post has number 0.
+#[inline(always)]
+pub const fn next_piece(piece: u32) -> u32 {
+    if piece == 0xffff { 1 } else { piece + 1 }
+}
+
+/// Bytes of a printed line in pieces before its values: its format's id, and the types of its arguments ([`crate::tags`]), eight
+/// bytes each. The values' words follow, eight bytes each, and then the bytes of the texts among them.
+pub const LINE_HEAD_BYTES: usize = 16;
+
+/// Most bytes of a printed line's values and texts. Of a longer line its device sends nothing but its length.
+pub const MOST_LINE_BYTES: usize = 64 << 20;
 
 /// What a panic's first bytes are: line, column, the lane's index in the workgroup, the workgroup's index, and the grid's workgroups
 /// in x and y, four bytes each. The file's name follows, a text, and then the message.

@@ -186,11 +186,6 @@ pub trait Service: Send + Sync + 'static {
     fn turn(&self, _method: usize, _request: Request<'_>) -> Option<u64> {
         None
     }
-    /// Returns whether a call of method `method` would wait for something now. Asked before calls whose arguments or
-    /// results have bytes, of handlers that run inline; those that would wait run on a worker thread.
-    fn would_wait(&self, _method: usize) -> bool {
-        false
-    }
 }
 
 /// The [`Reply`] of a post: nobody gets it.

@@ -203,6 +203,23 @@ pub(crate) fn call_rarely(
     if status == Status::Ok.to_bits() { Ok(word) } else { Err(error_of(status)) }
 }
 
+/// Calls a method that a lane calls hardly ever, as [`call_rarely`] does, whatever its types.
+#[inline(always)]
+pub(crate) fn call_rare<A: Wire, R: Wire>(
+    method: &Method,
+    options: CallOptions,
+    arguments: &A,
+) -> Result<R, CallError> {
+    if A::WORDS > MAX_WORDS || R::WORDS > 1 || options.timeout_us > 0 {
+        return call_any(method, options, arguments);
+    }
+    enter(target::here())?;
+    let mut words = [0; MAX_WORDS];
+    arguments.to_words(&mut words[..A::WORDS]);
+    let word = call_rarely(method, A::WORDS as u8, words, R::WORDS as u8)?;
+    R::from_words(&[word][..R::WORDS]).ok_or(CallError::Malformed)
+}
+
 /// Chooses among the `exchange`s by constants, so that one is left of the choice.
 #[inline(always)]
 fn choose_arguments<A: Wire, R: Wire>(head: Head, words: [u64; MAX_WORDS]) -> Result<R, CallError> {

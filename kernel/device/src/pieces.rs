@@ -1,12 +1,12 @@
-//! Texts that a lane sends to the host as posts of [`PIECE_BYTES`] bytes: what a panic's message is made of, and the text of a
-//! format or trace point before the call that registers it. Bytes of a call would take a place in the slot's byte area, and code
-//! and stack for what is sent once.
+//! Texts that a lane sends to the host as posts of [`PIECE_BYTES`] bytes: what a panic's message is made of, a printed line with
+//! texts, and the text of a format or trace point before the call that registers it. Bytes of a call would take a place in the
+//! slot's byte area, a wait for the host, and code and stack for both.
 
 use crate::post::post_piece;
 use crate::target;
 use hostcall_abi::service::number;
 use hostcall_abi::status::CallError;
-use hostcall_format::unformatted::{LAST, MOST_PIECES, PIECE_BYTES};
+use hostcall_format::unformatted::{LAST, MOST_PIECES, PIECE_BYTES, next_piece};
 
 /// Bytes on their way to the host.
 pub(crate) struct Pieces {
@@ -14,24 +14,28 @@ pub(crate) struct Pieces {
     words: [u64; PIECE_BYTES / 8],
     /// How many bytes are there.
     bytes: u32,
-    /// The number of the next post, [`MOST_PIECES`] when no more are sent.
+    /// The number of the next post.
     piece: u32,
+    /// How many posts may still be sent.
+    left: u32,
 }
 
 impl Pieces {
-    /// None so far, for the service of this number, which knows a lane's first post from the others.
+    /// None so far, for the service of this number, which knows a lane's first post from the others. At most so many posts are
+    /// sent.
     #[inline(always)]
-    pub fn new(service: u16) -> Self {
-        Self { service, words: [0; PIECE_BYTES / 8], bytes: 0, piece: 0 }
+    pub fn new(service: u16, most: u32) -> Self {
+        Self { service, words: [0; PIECE_BYTES / 8], bytes: 0, piece: 0, left: most }
     }
 
     #[inline(never)]
     fn send(&mut self, last: u32) {
-        if self.piece < MOST_PIECES {
+        if self.left > 0 {
             let extra = self.piece | self.bytes << 16 | last;
             let is_over = post_piece(self.service, extra, self.words).is_err();
             // Else the host would wait for more of it, up to the launch's end.
-            self.piece = if is_over { MOST_PIECES } else { self.piece + 1 };
+            self.left = if is_over { 0 } else { self.left - 1 };
+            self.piece = next_piece(self.piece);
         }
         self.bytes = 0;
     }
@@ -85,8 +89,9 @@ impl Pieces {
     /// Sends what is left. Returns whether all was sent.
     #[inline(always)]
     pub fn finish(mut self) -> bool {
+        // A last post that is the last of those that may be sent is taken for one too many.
         self.send(LAST);
-        self.piece < MOST_PIECES
+        self.left > 0
     }
 }
 
@@ -95,7 +100,7 @@ impl Pieces {
 pub(crate) fn send_texts(texts: &[&str]) -> Result<u64, CallError> {
     let here = target::here();
     let lane = u64::from(here.workgroup_index()) << 32 | u64::from(here.index_in_workgroup());
-    let mut pieces = Pieces::new(number::TEXT);
+    let mut pieces = Pieces::new(number::TEXT, MOST_PIECES);
     pieces.number(lane, 8);
     for text in texts {
         // SAFETY: a text can be read.

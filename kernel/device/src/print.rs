@@ -1,7 +1,8 @@
 //! What `print!` and its like expand to. The host formats a line if all of its arguments have types with
 //! `print::Argument`; the device then sends a format's id and the arguments as words. The first print of a
 //! call site sends its format string and gets the id: no linker sections, no pointers that the host would
-//! have to trust.
+//! have to trust. A line with a text, or with more words than a post carries, is some posts, one behind the
+//! other (`pieces.rs`).
 //!
 //! `print!` finds out which way to go without knowing the types: it calls methods that two traits have
 //! (`print/how.rs`), of which the compiler takes the one for `Argument` where it can, and the one for all
@@ -9,10 +10,9 @@
 //! code. Any other line is formatted on the device by `core::fmt`, into 256 bytes on its stack or, if it is
 //! longer, into the heap, and sent as text.
 
-use crate::bulk;
-use crate::call::{CallOptions, call_rarely, enter};
+use crate::call::{call_rarely, enter};
 use crate::group::Group;
-use crate::pieces::send_texts;
+use crate::pieces::{Pieces, send_texts};
 use crate::post::post_words;
 use crate::system::System;
 use crate::target;
@@ -26,7 +26,8 @@ use hostcall_abi::io;
 use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::MAX_POST_WORDS;
-use hostcall_format::{MAX_ARGUMENTS, tags};
+use hostcall_format::tags;
+use hostcall_format::unformatted::MOST_LINE_BYTES;
 
 #[path = "print/how.rs"]
 mod how;
@@ -257,7 +258,7 @@ pub fn print<const N: usize>(site: &'static Site, tags: [u8; N], words: [u64; N]
         print_words::<N>(site, tags, a, b, c, d, e);
     } else {
         // Fails as in `print_words`.
-        let _ = print_bytes(site, tags, &words, &texts);
+        let _ = enter(target::here()).and_then(|()| print_in_pieces(site, tags, &words, &texts));
     }
 }
 
@@ -275,36 +276,26 @@ fn print_words<const N: usize>(site: &'static Site, tags: u64, a: u64, b: u64, c
 /// `System::register_format`, whose text is posted before.
 const REGISTER_FORMAT: &Method = &System::METHODS[2];
 
-/// `System::print_bytes`, whose data here are several slices.
-const PRINT_BYTES: &Method = &System::METHODS[3];
-
-/// Prints a line that a post cannot carry. The tags travel with each line and are no part of the format, so
+/// Prints a line that one post cannot carry. The tags travel with each line and are no part of the format, so
 /// that a site needs to know at most [`MAX_POST_WORDS`] of them.
-fn print_bytes(site: &'static Site, tags: u64, words: &[u64], texts: &[&str]) -> Result<(), CallError> {
-    let id = site.id(0)?;
-    let mut encoded = [[0; 8]; MAX_ARGUMENTS];
-    let mut slices = [&[][..]; MAX_ARGUMENTS + 1];
-    let mut len = words.len() * 8;
-    for (i, (word, text)) in words.iter().zip(texts).enumerate() {
-        encoded[i] = word.to_le_bytes();
-        slices[i + 1] = text.as_bytes();
-        len += text.len();
-    }
-    slices[0] = encoded[..words.len()].as_flattened();
-    let slices = &slices[..=words.len()];
-    u32::try_from(len)
-        .map_err(|_| CallError::TooLarge)
-        .and_then(|len| bulk::call(PRINT_BYTES, CallOptions::DEFAULT, &(id, tags, len), slices, &mut []))
-        .map(|((), _)| ())
-        .inspect_err(|error| refused(site, len, *error))
-}
-
-/// Tells the host that it refused a text, if it did because it has no room for it: it counts what is lost.
-#[cold]
 #[inline(never)]
-fn refused(site: &Site, bytes: usize, error: CallError) {
-    if matches!(error, CallError::TooLarge | CallError::Busy) {
-        // Fails only when the launch is over.
-        let _ = System::post_text_refused(site.stream, bytes as u64, Status::Error(error).to_bits());
+fn print_in_pieces(site: &'static Site, tags: u64, words: &[u64], texts: &[&str]) -> Result<(), CallError> {
+    let id = site.id(0)?;
+    let bytes = words.len() * 8 + texts.iter().map(|text| text.len()).sum::<usize>();
+    if bytes > MOST_LINE_BYTES {
+        return System::line_too_long(site.stream, bytes as u64);
     }
+    let mut pieces = Pieces::new(number::LINE, u32::MAX);
+    pieces.number(id.into(), 8);
+    pieces.number(tags, 8);
+    for word in words {
+        pieces.number(*word, 8);
+    }
+    for text in texts {
+        // SAFETY: a text can be read.
+        unsafe { pieces.bytes(text.as_ptr(), text.len()) };
+    }
+    // Not all of it is sent only where the launch is over, so that the line has no reader.
+    pieces.finish();
+    Ok(())
 }

@@ -12,6 +12,13 @@ pub(crate) mod builtin {
     pub(crate) use crate::call::call_any as call;
     pub(crate) use crate::pending::start;
     pub(crate) use crate::post::post;
+
+    /// Those of methods that a lane calls hardly ever: their code is there once, and small.
+    pub(crate) mod rare {
+        pub(crate) use super::{post, start};
+        pub(crate) use crate::bulk::call_rare as call_with_bytes;
+        pub(crate) use crate::call::call_rare as call;
+    }
 }
 
 pub use crate::hostcall::METHOD as HOSTCALL_METHOD;

@@ -63,7 +63,8 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let krate = crate_option(&mut options)?;
     let item: ItemTrait = syn::parse2(item)?;
     let number = options.value("number")?;
-    let internal = options.flag("internal")?;
+    // Services that come with hostcall, and those whose methods a lane calls hardly ever.
+    let (internal, rare) = (options.flag("internal")?, options.flag("rare")?);
     options.finish("`number` and `crate`")?;
     check_trait(&item)?;
     let names = Names::new(&quote!(#item), krate)?;
@@ -97,7 +98,8 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let table =
         methods.iter().enumerate().map(|(index, method)| method.table_entry(&names, &base, &text, index));
     let words = methods.iter().map(|method| method.check_words(&names, &text));
-    let device = device::side(&names, &item, &methods, internal);
+    let builtin = internal.then(|| if rare { quote!(#k::builtin::rare) } else { quote!(#k::builtin) });
+    let device = device::side(&names, &item, &methods, builtin.as_ref());
     let host = host::side(&names, &item, &methods);
     let (visibility, attributes, allowed) = (&item.vis, &item.attrs, allowed(&item));
     Ok(quote! {

@@ -22,8 +22,6 @@ pub mod __private {
 }
 
 mod call {
-    pub use crate::double::CallOptions;
-
     pub fn enter(_: crate::target::Here) -> Result<(), hostcall_abi::CallError> {
         Ok(())
     }
@@ -60,14 +58,40 @@ mod group {
 }
 
 mod pieces {
+    use hostcall_format::unformatted::LINE_HEAD_BYTES;
+
     pub fn send_texts(texts: &[&str]) -> Result<u64, hostcall_abi::CallError> {
         crate::HOST.with_borrow_mut(|host| host.text = texts.concat());
         Ok(7)
     }
-}
 
-mod bulk {
-    pub use crate::double::call_with_bytes as call;
+    /// Of lines alone.
+    pub struct Pieces(Vec<u8>);
+
+    impl Pieces {
+        pub fn new(service: u16, _: u32) -> Self {
+            assert_eq!(service, hostcall_abi::service::number::LINE);
+            Self(Vec::new())
+        }
+
+        pub fn number(&mut self, number: u64, bytes: u32) {
+            self.0.extend(&number.to_le_bytes()[..bytes as usize]);
+        }
+
+        pub unsafe fn bytes(&mut self, start: *const u8, len: usize) {
+            // SAFETY: the caller's promise.
+            self.0.extend(unsafe { std::slice::from_raw_parts(start, len) });
+        }
+
+        pub fn finish(self) -> bool {
+            let (words, values) = (self.0.as_chunks().0, &self.0[LINE_HEAD_BYTES..]);
+            let [id, tags] = [words[0], words[1]].map(u64::from_le_bytes);
+            crate::HOST.with_borrow_mut(|host| {
+                host.formats[id as usize - 1].2.render_bytes(tags, values, &mut host.out).unwrap();
+            });
+            true
+        }
+    }
 }
 
 mod post {
@@ -146,7 +170,7 @@ impl system::SystemHandler for Handler {
     fn main_returned(&self, _: i32) -> Result<(), CallError> {
         Err(CallError::NoSuchService)
     }
-    fn text_refused(&self, _: u32, _: u64, _: u64) -> Result<(), CallError> {
+    fn line_too_long(&self, _: u32, _: u64) -> Result<(), CallError> {
         Err(CallError::NoSuchService)
     }
     fn register_format(&self, lane: u64, tags: u64, stream: u32, text_bytes: u64) -> Result<u32, CallError> {
@@ -154,12 +178,6 @@ impl system::SystemHandler for Handler {
             assert_eq!((lane, text_bytes), (7, host.text.len() as u64));
             host.formats.push((tags, stream, Format::parse(&host.text).unwrap()));
             Ok(host.formats.len() as u32)
-        })
-    }
-    fn print_bytes(&self, format: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
-        HOST.with_borrow_mut(|host| {
-            host.formats[format as usize - 1].2.render_bytes(tags, data, &mut host.out).unwrap();
-            Ok(())
         })
     }
 }
@@ -300,6 +318,7 @@ fn a_site_registers_once_for_each_kind_and_channel() {
 }
 
 #[test]
-fn the_method_of_long_lines_is_the_fourth() {
-    assert_eq!(system::System::METHODS[3].name(), "System::print_bytes");
+fn methods_have_the_places_by_which_the_device_calls_them() {
+    let names = system::System::METHODS.map(|method| method.name());
+    assert_eq!(names[1..4], ["System::exit", "System::register_format", "System::main_returned"]);
 }

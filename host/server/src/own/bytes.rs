@@ -107,7 +107,7 @@ pub(crate) fn packet(
         return;
     }
     match &entry.service.kind {
-        Kind::Inline(service) if catch(|| service.would_wait(entry.index)) == Ok(false) => {
+        Kind::Inline(service) => {
             at_once(shared, inline, entry, &***service, batch, lanes);
         }
         _ => later(shared, entry, scanner, batch, lanes),

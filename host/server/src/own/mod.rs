@@ -13,8 +13,7 @@
 //! - *Inline*: on the consumer that found the call. To find, hand over and answer a call of words alone takes
 //!   no allocation, no lock and no system call, where nobody records it. Calls of one line of doorbells that
 //!   ask the same are handled together and then answered. Such a handler must not wait: it holds its
-//!   consumer. A call with bytes whose service says that it would wait (`Service::would_wait`) goes to a
-//!   worker thread. Each consumer says by three stores what it runs, and the watchdog looks at that every
+//!   consumer. Each consumer says by three stores what it runs, and the watchdog looks at that every
 //!   100 ms while launches run.
 //! - *Blocking* (the default): on a worker thread of the device (`engine::workers`). Built-in services have
 //!   pools of their own: one for files and the like, one thread for lanes that read the standard input, one

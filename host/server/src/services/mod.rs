@@ -8,7 +8,7 @@ mod files;
 mod foreign;
 mod heap;
 mod lines;
-mod panics;
+mod pieces;
 mod print;
 mod sink;
 mod stdio;
@@ -73,11 +73,15 @@ impl Builtins {
     pub fn services(&self) -> Vec<Handler> {
         let system = system::SystemReports { reports: self.reports.clone(), printer: self.printer.clone() };
         let foreign = foreign::Foreign { stdio: self.stdio.clone(), checks: self.checks.clone() };
-        let printing = system::Printing { service: System::serve(system), printer: self.printer.clone() };
+        let in_pieces = pieces::InPieces {
+            reports: self.reports.clone(),
+            checks: self.checks.clone(),
+            printer: self.printer.clone(),
+        };
         vec![
             Handler::inline(SharedHandler(self.printer.clone())),
-            Handler::inline(panics::InPieces(self.reports.clone(), self.checks.clone())),
-            Handler::inline(printing).on(Threads::Output),
+            Handler::inline(in_pieces),
+            Handler::inline(System::serve(system)),
             Handler::inline(device::Clock::serve(clock::HostClock)),
             Handler::inline(device::Environment::serve(SharedHandler(self.environment.clone()))),
             Handler::inline(device::Heap::serve(heap::HeapService(self.heap.clone()))),

@@ -6,10 +6,11 @@ use super::sink::{Sink, Stream};
 use super::stdio::Stdio;
 use crate::engine::caught::{Panicked, catch};
 use crate::engine::is_engines;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::CallError;
-use hostcall_abi::word::MAX_POST_WORDS;
-use hostcall_format::unformatted::{MOST_PIECES, PIECE_BYTES};
+use hostcall_abi::word::{MAX_POST_WORDS, Owner};
+use hostcall_format::unformatted::{LINE_HEAD_BYTES, MOST_PIECES, PIECE_BYTES};
 use hostcall_format::{Format, IntegerLine, Lines, MAX_LINE_BYTES, RenderError};
 use hostcall_locks::Mutex;
 use hostcall_service::{Posts, Reply, Request, Service, caller};
@@ -113,7 +114,7 @@ impl Printer {
     /// too long, or a width or precision among its arguments is too large: flushes tell of such a line.
     #[inline]
     pub fn print(&self, id: u32, words: &[u64]) -> Result<(), CallError> {
-        self.append(id, |line, out| line.format.render_words(line.tags, words, out))
+        self.append(id, None, |line, out| line.format.render_words(line.tags, words, out))
     }
 
     /// Prints the lines of a run of posts, whose extra bits are their format's id. Returns how many were refused,
@@ -146,31 +147,41 @@ impl Printer {
         }
     }
 
-    /// Prints a line of format `id` whose arguments, of types `tags`, are these bytes.
-    ///
-    /// # Errors
-    /// As for [`Printer::print`].
-    pub fn print_bytes(&self, id: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
-        self.append(id, |line, out| line.format.render_bytes(tags, data, out))
+    /// Prints a line that came in pieces, or refuses it as [`Printer::print`] does. `wave` is whose the lane is, where that is
+    /// known.
+    pub(super) fn print_line(&self, wave: Option<Owner>, line: &[u8]) {
+        let printed = head_of(line).and_then(|(id, tags)| {
+            let values = &line[LINE_HEAD_BYTES..];
+            self.append(id, wave, |line, out| line.format.render_bytes(tags, values, out))
+        });
+        self.refused.fetch_add(u64::from(printed.is_err()), Ordering::Relaxed);
+    }
+
+    /// Has flushes tell of a line for which there was no room, of which this had come.
+    pub(super) fn line_given_up(&self, line: &[u8]) {
+        let stream =
+            head_of(line).and_then(|(id, _)| self.line(id)).map_or(Stream::Stdout, |line| line.stream);
+        self.text_refused(stream, line.len() as u64, CallError::Busy);
     }
 
     #[inline]
     fn append(
         &self,
         id: u32,
+        wave: Option<Owner>,
         render: impl FnOnce(&Line, &mut Vec<u8>) -> Result<(), RenderError>,
     ) -> Result<(), CallError> {
         let line = self.line(id)?;
         let sink = self.stdio.sink_of(calling_launch());
         // Whether a line is left out is asked before it is rendered: nobody is told of one that cannot be.
         let admitted = match self.stdio.lines() {
-            Some(lines) => match lines.admit(caller().unwrap_or_default(), None) {
+            Some(lines) => match lines.admit(caller().unwrap_or_default(), wave) {
                 Some(admitted) => Some(admitted),
                 None => return Ok(()),
             },
             None => None,
         };
-        // A consumer does not wait: it was asked before whether this would, see `Service::would_wait`.
+        // A consumer does not wait: it declines posts while there is no room.
         if !is_engines() {
             sink.wait_for_room();
         }
@@ -186,11 +197,7 @@ impl Printer {
 
     /// Counts text that the server refused, so that flushes tell of it, unless all that its launch prints
     /// is left out. Of a lane that is left out it tells: the wave that posted this is not known here.
-    ///
-    /// # Errors
-    /// [`CallError::Malformed`] when there is no such stream.
-    pub(super) fn text_refused(&self, stream: u32, bytes: u64, reason: CallError) -> Result<(), CallError> {
-        let stream = Stream::from_number(stream)?;
+    pub(super) fn text_refused(&self, stream: Stream, bytes: u64, reason: CallError) {
         let caller = caller().unwrap_or_default();
         if !self.stdio.lines().is_some_and(|lines| lines.leaves_out(caller)) {
             self.stdio.sink_of(calling_launch()).refuse(
@@ -200,12 +207,11 @@ impl Printer {
                 &reason,
             );
         }
-        Ok(())
     }
 
-    /// Returns whether printing would wait, or be declined.
-    pub(super) fn is_full(&self) -> bool {
-        self.stdio.sink().is_full()
+    /// Returns whether posts of lines of a launch are declined now.
+    pub(super) fn is_full(&self, launch: LaunchId) -> bool {
+        self.stdio.sink_of(launch).is_full()
     }
 
     /// Posted lines that were not printed, because their arguments did not fit their format or they were too
@@ -298,6 +304,18 @@ fn refuse_panicked(sink: &Sink, line: &Line) {
     sink.refuse(line.stream, 0, &"a line", &"the server's code that formats it panicked");
 }
 
+/// Returns the format's id and the arguments' types of a line that came in pieces.
+fn head_of(line: &[u8]) -> Result<(u32, u64), CallError> {
+    let (words, _) = line.as_chunks();
+    match words {
+        [id, tags, ..] => {
+            let id = u32::try_from(u64::from_le_bytes(*id)).map_err(|_| CallError::Malformed)?;
+            Ok((id, u64::from_le_bytes(*tags)))
+        }
+        _ => Err(CallError::Malformed),
+    }
+}
+
 /// Returns the error of a line that is not printed. Has flushes tell of it where a kernel without fault may
 /// print such a line. The device itself tells of [`CallError::TooLarge`], which would be counted twice.
 #[cold]
@@ -360,6 +378,12 @@ mod tests {
         printer.post(0, id, request);
     }
 
+    /// A line of a text in pieces, put together, that says how long the text is.
+    fn line(id: u32, len: u64, text: &str) -> Vec<u8> {
+        let words = [u64::from(id), tags::of(&[tags::STR]), len].map(u64::to_le_bytes);
+        [words.as_flattened(), text.as_bytes()].concat()
+    }
+
     #[test]
     fn lines_go_to_their_streams() {
         let (printer, stdout, stderr) = printer();
@@ -371,14 +395,16 @@ mod tests {
         post(&printer, out, &[7, -3i64 as u64]);
         post(&printer, err, &[8, 9]);
         let text = printer.0.register(0, 1, "<{}>\n").unwrap();
-        let data = [&2u64.to_le_bytes()[..], "hé".as_bytes()].concat();
-        assert_eq!(printer.0.print_bytes(text, tags::of(&[tags::STR]), &data), Err(CallError::Malformed));
-        let data = [&3u64.to_le_bytes()[..], "hé".as_bytes()].concat();
-        assert_eq!(printer.0.print_bytes(text, tags::of(&[tags::STR]), &data), Ok(()));
+        printer.0.print_line(None, &line(text, 2, "hé"));
+        assert_eq!(printer.0.refused(), 1);
+        printer.0.print_line(None, &line(text, 3, "hé"));
         printer.0.stdio.flush().unwrap();
         assert_eq!(stdout.text(), "7 and   -3\n<hé>\n");
         assert_eq!(stderr.text(), "8 and    9\n");
-        assert_eq!(printer.0.refused(), 0);
+        for bad in [&line(text, 3, "hé")[..LINE_HEAD_BYTES - 1], &line(0, 1, "x"), &line(99, 1, "x"), &[]] {
+            printer.0.print_line(None, bad);
+        }
+        assert_eq!(printer.0.refused(), 5);
     }
 
     #[test]
@@ -444,8 +470,7 @@ mod tests {
         let too_long = "{0:65535}".repeat(300) + "\n";
         let lost = MAX_LINE_BYTES as u64;
         let by_bytes = |printer: &Printer, id| {
-            let data = [&1u64.to_le_bytes()[..], b"x"].concat();
-            assert_eq!(printer.print_bytes(id, tags::of(&[tags::STR]), &data), Err(CallError::Malformed));
+            printer.print_line(None, &line(id, 1, "x"));
         };
         let by_posts = |printer: &Printer, id| {
             let head = PostHead { service: 1, lane: 0, words: 1, extra: id }.to_word(&[7]);
@@ -490,8 +515,7 @@ mod tests {
         type Print = dyn Fn(&Printer, u32);
         let too_long = "{0:65535}".repeat(300) + "\n";
         let by_bytes = |printer: &Printer, id| {
-            let data = [&1u64.to_le_bytes()[..], b"x"].concat();
-            assert_eq!(printer.print_bytes(id, tags::of(&[tags::STR]), &data), Ok(()));
+            printer.print_line(None, &line(id, 1, "x"));
         };
         let by_posts = |printer: &Printer, id| {
             let head = PostHead { service: 1, lane: 0, words: 1, extra: id }.to_word(&[7]);
@@ -500,7 +524,7 @@ mod tests {
             assert_eq!((printer.print_run(&mut posts), posts.left()), (0, 0));
         };
         let by_post = |printer: &Printer, id| assert_eq!(printer.print(id, &[7]), Ok(()));
-        let by_device = |printer: &Printer, _| printer.text_refused(1, 9, CallError::TooLarge).unwrap();
+        let by_device = |printer: &Printer, _| printer.text_refused(Stream::Stdout, 9, CallError::TooLarge);
         let ways: [(u64, &Print); 4] = [
             (0, &by_bytes),
             (tags::of(&[tags::UNSIGNED]), &by_posts),

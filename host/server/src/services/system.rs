@@ -1,14 +1,13 @@
 //! What kernels report of themselves: panics and exit codes, by launch, and printing.
 
 use super::calling_launch;
-use super::panics::Begun;
+use super::pieces::Begun;
 use super::print::{self, Printer};
+use super::sink::Stream;
 use crate::engine::rare::Rare;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
-use hostcall_abi::service::Method;
-use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::status::CallError;
 use hostcall_device::system::SystemHandler;
-use hostcall_service::{Reply, Request, Service};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -138,26 +137,6 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// A service whose calls that print wait for room on a worker thread.
-pub(super) struct Printing<S> {
-    pub service: S,
-    pub printer: Arc<Printer>,
-}
-
-impl<S: Service> Service for Printing<S> {
-    fn methods(&self) -> &[Method] {
-        self.service.methods()
-    }
-
-    fn call(&self, method: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
-        self.service.call(method, request, reply)
-    }
-
-    fn would_wait(&self, method: usize) -> bool {
-        self.methods()[method].name() == "System::print_bytes" && self.printer.is_full()
-    }
-}
-
 /// The handler.
 pub(super) struct SystemReports {
     pub reports: Reports,
@@ -209,21 +188,14 @@ impl SystemHandler for SystemReports {
         registered.inspect_err(|error| {
             // The line that the lane would print by this format is lost.
             if *error == CallError::TooLarge {
-                let _ = self.printer.text_refused(stream, text_bytes, *error);
+                let _ = self.line_too_long(stream, text_bytes);
             }
         })
     }
 
-    fn print_bytes(&self, format: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
-        self.printer.print_bytes(format, tags, data)
-    }
-
-    fn text_refused(&self, stream: u32, bytes: u64, reason: u64) -> Result<(), CallError> {
-        let reason = match Status::from_bits(reason) {
-            Status::Error(error) => error,
-            Status::Ok => CallError::Malformed,
-        };
-        self.printer.text_refused(stream, bytes, reason)
+    fn line_too_long(&self, stream: u32, bytes: u64) -> Result<(), CallError> {
+        self.printer.text_refused(Stream::from_number(stream)?, bytes, CallError::TooLarge);
+        Ok(())
     }
 }
 

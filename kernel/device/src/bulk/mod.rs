@@ -72,6 +72,46 @@ pub(crate) fn call<A: Wire, R: Wire>(
     input: &[&[u8]],
     output: &mut [u8],
 ) -> Result<(R, usize), CallError> {
+    // No pointers to functions: what one may call, every kernel has that calls by any pointer.
+    make(method, options, arguments, input, output, |call| {
+        match (!call.output.is_empty(), bytes_result_words(R::WORDS) == FEW) {
+            (false, true) => call.run::<false, FEW>(),
+            (false, false) => call.run::<false, MANY>(),
+            (true, true) => call.run::<true, FEW>(),
+            (true, false) => call.run::<true, MANY>(),
+        }
+    })
+}
+
+/// Does what [`call`] does, of methods that a lane calls hardly ever: all of them by the code for long messages.
+#[inline(always)]
+pub(crate) fn call_rare<A: Wire, R: Wire>(
+    method: &Method,
+    options: CallOptions,
+    arguments: &A,
+    input: &[&[u8]],
+    output: &mut [u8],
+) -> Result<(R, usize), CallError> {
+    make(method, options, arguments, input, output, |call| {
+        match (!call.output.is_empty(), bytes_result_words(R::WORDS) == FEW) {
+            (false, true) => call.run_rarely::<false, FEW>(),
+            (false, false) => call.run_rarely::<false, MANY>(),
+            (true, true) => call.run_rarely::<true, FEW>(),
+            (true, false) => call.run_rarely::<true, MANY>(),
+        }
+    })
+}
+
+/// Makes a call for `run` to run, and returns its result.
+#[inline(always)]
+fn make<A: Wire, R: Wire>(
+    method: &Method,
+    options: CallOptions,
+    arguments: &A,
+    input: &[&[u8]],
+    output: &mut [u8],
+    run: impl FnOnce(Call<'_>) -> Result<usize, CallError>,
+) -> Result<(R, usize), CallError> {
     const { assert!(A::WORDS <= MAX_TYPED_WORDS && R::WORDS <= MAX_TYPED_WORDS, "too many words for a call") };
     let mut room = Room::new();
     let words = room.zeroed(A::WORDS);
@@ -79,17 +119,8 @@ pub(crate) fn call<A: Wire, R: Wire>(
     let message = Message::new(words, input);
     let mut room = Room::new();
     let result = room.zeroed(R::WORDS);
-    let (has_output, answer_words) = (!output.is_empty(), bytes_result_words(R::WORDS));
     let (service, check, timeout_us) = (method.number(), check_of(method.schema()), options.timeout_us);
-    let call = Call { service, check, timeout_us, message, result: &mut *result, output };
-    // A kernel that takes no bytes, of which most only send a panic's message, has nothing of what that needs: shared memory
-    // among others. No pointers to functions: what one may call, every kernel has that calls by any pointer.
-    let filled = match (has_output, answer_words == FEW) {
-        (false, true) => call.run::<false, FEW>()?,
-        (false, false) => call.run::<false, MANY>()?,
-        (true, true) => call.run::<true, FEW>()?,
-        (true, false) => call.run::<true, MANY>()?,
-    };
+    let filled = run(Call { service, check, timeout_us, message, result: &mut *result, output })?;
     let result = R::from_words(result).ok_or(CallError::Malformed)?;
     Ok((result, filled))
 }
@@ -99,7 +130,8 @@ const FEW: usize = bytes_result_words(0);
 const MANY: usize = bytes_result_words(MAX_TYPED_WORDS);
 
 /// What is the same for all types of a call, so that a kernel has its code once; more often, if some of its calls have `output`
-/// and others have none, or `ANSWER_WORDS` ([`bytes_result_words`]) differ.
+/// and others have none, or `ANSWER_WORDS` ([`bytes_result_words`]) differ. A kernel that takes no bytes has nothing of what that
+/// needs: shared memory among others.
 struct Call<'a> {
     service: u16,
     check: u32,
@@ -115,8 +147,7 @@ impl Call<'_> {
     fn run<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(mut self) -> Result<usize, CallError> {
         let here = target::here();
         enter(here)?;
-        // Lanes with output and lanes without run code of their own.
-        let site = site(self.service, self.check, Kind::Bytes) | u64::from(HAS_OUTPUT) << 24;
+        let site = self.site(HAS_OUTPUT);
         let together = here.converge(site);
         if target::LONE_LANES && together.is_power_of_two() {
             let group = Group::alone();
@@ -155,12 +186,46 @@ impl Call<'_> {
                 false => self.run_large::<HAS_OUTPUT, ANSWER_WORDS>(group, held.extra()),
             }
         };
+        Self::end(group, held);
+        filled
+    }
+
+    /// What the lanes have in common that make a call together: those with output and those without run code of their own.
+    #[inline(always)]
+    fn site(&self, has_output: bool) -> u64 {
+        site(self.service, self.check, Kind::Bytes) | u64::from(has_output) << 24
+    }
+
+    /// Gives the slot back after a call.
+    #[inline(always)]
+    fn end(group: Group, held: Held) {
         packet::release(group, held);
         // The wave may have given up the slot's call before, whose bytes these may be.
         if held.glance.cancelled {
             target::exit_lane();
         }
-        filled
+    }
+
+    /// [`Call::run`] of what is rare: by the code that is there for long messages, whatever the lengths. On NVIDIA one copy for all
+    /// results, see [`Call::run_held`].
+    #[inline(always)]
+    fn run_rarely<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(self) -> Result<usize, CallError> {
+        match cfg!(target_arch = "nvptx64") {
+            true => self.run_as_large::<HAS_OUTPUT, MANY>(),
+            false => self.run_as_large::<HAS_OUTPUT, ANSWER_WORDS>(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn run_as_large<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(mut self) -> Result<usize, CallError> {
+        enter(target::here())?;
+        Group::meet(self.site(HAS_OUTPUT), Err(CallError::Malformed), |group| {
+            let held = packet::hold(group);
+            let filled = self.run_large::<HAS_OUTPUT, ANSWER_WORDS>(group, held.extra());
+            Self::end(group, held);
+            filled
+        })
     }
 
     /// The call where the slot's area has no room for some lane's message or reply. It makes everything anew that the caller has

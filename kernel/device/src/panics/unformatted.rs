@@ -18,7 +18,7 @@ use core::panic::{PanicInfo, PanicMessage};
 use hostcall_abi::io;
 use hostcall_abi::service::number;
 use hostcall_abi::status::CallError;
-use hostcall_format::unformatted::{MOST_TEXT_BYTES, TEMPLATE, TEXT, Tag};
+use hostcall_format::unformatted::{MOST_PIECES, MOST_TEXT_BYTES, TEMPLATE, TEXT, Tag};
 use hostcall_format::{MAX_ARGUMENTS, tags};
 
 /// What [`Arguments`] are: where the template is, and the arguments that it names.
@@ -76,7 +76,7 @@ pub(crate) fn report(info: &PanicInfo<'_>) -> bool {
     let (file, line, column) =
         info.location().map_or(("?", 0, 0), |place| (place.file(), place.line(), place.column()));
     let [width, height, _] = here.params().workgroups;
-    let mut sender = Sender(Pieces::new(number::PANIC));
+    let mut sender = Sender(Pieces::new(number::PANIC, MOST_PIECES));
     for word in [line, column, here.index_in_workgroup(), here.workgroup_index(), width, height] {
         sender.number(word.into(), 4);
     }

@@ -2,7 +2,7 @@ use hostcall_abi::service::number;
 use hostcall_macros::service;
 
 /// What a program was started with.
-#[service(number = number::ENVIRONMENT, internal)]
+#[service(number = number::ENVIRONMENT, internal, rare)]
 pub trait Environment {
     /// How many arguments there are, the program's name included.
     fn argument_count() -> u32;

@@ -3,7 +3,7 @@ use hostcall_macros::service;
 
 /// Folders of the host, and what it says of files. Paths are bytes, as the host's system has them. Fails with the codes of
 /// [`crate::io::Error`].
-#[service(number = number::FILES + 24, internal)]
+#[service(number = number::FILES + 24, internal, rare)]
 pub trait Folders {
     /// The kind of a path's file (one of [`file_kinds`]), its bytes, its permissions, and when it was modified, in nanoseconds
     /// since 1970. Where `follow` is not set, a symbolic link is told of and not what it leads to.

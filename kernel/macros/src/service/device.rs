@@ -8,8 +8,13 @@ use syn::ItemTrait;
 use syn::ext::IdentExt;
 
 /// The functions that a kernel calls. Those of services that come with hostcall are made with functions that
-/// only the device crate can name.
-pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method], internal: bool) -> TokenStream {
+/// only the device crate can name: these of the module `builtin`.
+pub(super) fn side(
+    names: &Names,
+    item: &ItemTrait,
+    methods: &[Method],
+    builtin: Option<&TokenStream>,
+) -> TokenStream {
     let k = &names.private;
     let (visibility, name) = (&item.vis, &item.ident);
     let within = format_ident!("{}Within", name);
@@ -18,7 +23,7 @@ pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method], internal
     let lane = Ident::new("lane", Span::mixed_site());
     let (mut plain, mut deadline) = (Vec::new(), Vec::new());
     for (index, method) in methods.iter().enumerate() {
-        let functions = Functions::new(names, name, method, index, internal);
+        let functions = Functions::new(names, name, method, index, builtin);
         deadline.push(functions.waiting(&quote!(self,), functions.call()));
         plain.push(functions.waiting(&quote!(), functions.forward(&within)));
         if method.words_only() {
@@ -78,12 +83,18 @@ struct Functions<'a> {
 }
 
 impl<'a> Functions<'a> {
-    fn new(names: &'a Names, service: &'a Ident, method: &'a Method, index: usize, internal: bool) -> Self {
+    fn new(
+        names: &'a Names,
+        service: &'a Ident,
+        method: &'a Method,
+        index: usize,
+        builtin: Option<&TokenStream>,
+    ) -> Self {
         let k = &names.private;
-        let calls = match (internal, method.is_unsafe) {
-            (true, _) => quote!(#k::builtin),
-            (false, true) => quote!(#k::unchecked),
-            (false, false) => quote!(#k),
+        let calls = match (builtin, method.is_unsafe) {
+            (Some(builtin), _) => builtin.clone(),
+            (None, true) => quote!(#k::unchecked),
+            (None, false) => quote!(#k),
         };
         let inputs: Vec<_> = method.names().into_iter().chain(&method.output).collect();
         let types = method.parameters.iter().map(|parameter| match &parameter.kind {
@@ -102,7 +113,7 @@ impl<'a> Functions<'a> {
             service,
             method,
             calls,
-            calls_are_unsafe: method.is_unsafe && !internal,
+            calls_are_unsafe: method.is_unsafe && builtin.is_none(),
             unsafety: method.is_unsafe.then(|| quote!(unsafe)),
             inputs,
             parameters,
