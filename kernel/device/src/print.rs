@@ -278,6 +278,7 @@ const REGISTER_FORMAT: &Method = &System::METHODS[2];
 
 /// Prints a line that one post cannot carry. The tags travel with each line and are no part of the format, so
 /// that a site needs to know at most [`MAX_POST_WORDS`] of them.
+#[cold]
 #[inline(never)]
 fn print_in_pieces(site: &'static Site, tags: u64, words: &[u64], texts: &[&str]) -> Result<(), CallError> {
     let id = site.id(0)?;
