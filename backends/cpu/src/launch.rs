@@ -163,7 +163,8 @@ impl LaunchHandle {
         self.run.wait(timeout)
     }
 
-    /// Asks the launch to end. Blocked lanes are let go, so that they find out; those that have not ended after
+    /// Asks the launch to end. Lanes that converge, sleep or are at a barrier are let go, so that they find out; one that waits
+    /// for a poll (a call's answer) goes on when that says so. Those that have not ended after
     /// [`Config::cancel_grace`](crate::Config::cancel_grace) are ended by force, without unwinding: what they own leaks
     /// (see the crate's documentation). Does nothing to a launch that is done.
     pub fn cancel(&self) {

@@ -1,5 +1,5 @@
-//! Dispatches that were checked, and lists of them: what the device takes of a list at once is all of its kernels, under one
-//! lock.
+//! Dispatches that were checked ([`Checked`], as which single ones go too), and lists of them: what the device takes of a list
+//! at once is all of its kernels, under one lock.
 
 use crate::Launch;
 use crate::module::CpuKernel;

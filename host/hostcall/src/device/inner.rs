@@ -240,8 +240,9 @@ impl Inner {
         ended.restore_slots(&homes);
     }
 
-    /// Ends a launch: its calls get no answers but that, and a device that can ends its lanes. Called from any thread, also
-    /// of the server's: it takes no lock of a stream's queue, under which a driver may be waited for.
+    /// Ends a launch: its calls get no answers but that, and a device that can ends its lanes. Called by the reaper, by threads
+    /// of a device, and by who cancels; consumers leave it to the reaper. It takes no lock of a stream's queue, under which a
+    /// driver may be waited for. What users ask for is `StreamQueue::cancel`.
     pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
         if launch == LaunchId::NONE {
             return;

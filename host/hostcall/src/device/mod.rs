@@ -241,7 +241,7 @@ impl Device {
         &self.inner.builtins
     }
 
-    /// Cancels every launch that has not ended.
+    /// Cancels every launch that has not ended, as [`Launch::cancel`] does.
     pub fn cancel_all(&self) {
         if self.inner.core.is_forked() {
             return;

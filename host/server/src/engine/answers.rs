@@ -120,7 +120,7 @@ impl<A: PacketAnswer, N: Notify> Answers<A, N> {
     pub fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Relaxed);
         let answer = self.answer.lock();
-        self.rest(answer);
+        self.give_up_locked(answer);
     }
 
     /// Gives up the lanes that have no answer, without waiting: where somebody has the lock, it is they who do it.
@@ -139,11 +139,12 @@ impl<A: PacketAnswer, N: Notify> Answers<A, N> {
             && self.open() != 0
             && let Some(answer) = self.answer.try_lock()
         {
-            self.rest(answer);
+            self.give_up_locked(answer);
         }
     }
 
-    fn rest(&self, mut answer: impl DerefMut<Target = Option<A>>) {
+    /// Gives up the lanes that have no answer, for who has the lock.
+    fn give_up_locked(&self, mut answer: impl DerefMut<Target = Option<A>>) {
         let Some(mut last) = answer.take() else { return };
         let open = self.open();
         last.give_up(open.count_ones());

@@ -152,18 +152,13 @@ fn run(
     let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
     handle(shared, entry, service, Calls::new(batch.lines(), replies));
     drop(runs);
-    count(inline, entry, batch, replies);
-    if let Some(began) = timed {
-        entry.counts.note_time(inline.consumer, began.elapsed());
-    }
-}
-
-/// Counts calls that were handled at once, before their lanes have their answers.
-#[inline(always)]
-fn count(inline: &Inline, entry: &Entry, batch: &Batch, replies: &Replies) {
+    // Before the lanes have their answers.
     entry.counts.add_calls(inline.consumer, batch.lines().lanes());
     if replies.has_errors() {
         entry.counts.note_errors(inline.consumer, batch, replies);
+    }
+    if let Some(began) = timed {
+        entry.counts.note_time(inline.consumer, began.elapsed());
     }
 }
 

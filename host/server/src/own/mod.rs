@@ -2,7 +2,7 @@
 //!
 //! A call's hops: `consumer` finds it, `dispatch` looks its service up in the `registry` and runs an inline
 //! handler at once, or makes a `job` that a worker thread or the executor does, with a `ticket` to answer it.
-//! `bytes` does the same for calls with bytes; `messages` puts such messages together, `reply` has where handlers put such replies.
+//! `bytes` does the same for calls with bytes, and its `run` runs the handler of any call of one lane; `messages` puts such messages together, `reply` has where handlers put such replies.
 //! `posts` has the queues of posts to handlers that may wait.
 //!
 //! What else a call may meet: `turns` has it wait for another one, and `unfinished` keeps it until all of its words have come. `inline` says what handlers consumers

@@ -76,6 +76,22 @@ impl Lanes {
     fn count(&self, lanes: u32, status: Status) {
         self.entry.counts.add_answers(lanes, status, Some(self.started.elapsed()));
     }
+
+    /// Records that a handler begins.
+    fn began(&mut self) {
+        if let Some(Record { recording, .. }) = self.record.as_deref_mut() {
+            recording.began(recording.now_ns());
+        }
+    }
+
+    /// Counts a lane's answer, gives it, and records it.
+    fn give(&mut self, rank: u32, status: Status, words: &[u64], is_last: bool) {
+        self.count(1, status);
+        self.answer.lane(rank, status, words);
+        if let Some(record) = &mut self.record {
+            record.ended(1, status, is_last);
+        }
+    }
 }
 
 impl PacketAnswer for Lanes {
@@ -134,11 +150,6 @@ impl Ticket {
         })
     }
 
-    /// Returns the launch whose wave calls.
-    pub fn launch(&self) -> LaunchId {
-        self.launch
-    }
-
     /// Answers one lane with what its handler made.
     pub fn finish(&self, rank: u32, caller: Caller, result: Result<ByteReply, CallError>) {
         self.answers.give(rank, |lanes, is_last| {
@@ -146,31 +157,16 @@ impl Ticket {
                 recording.ended(recording.now_ns());
                 recording.add_bytes(0, result.as_ref().map_or(0, ByteReply::len));
             }
-            let status = if self.kind == PacketKind::Words {
-                let (status, words) = match result {
-                    Ok(reply) => (Status::Ok, reply.words),
-                    Err(error) => (Status::Error(error), SmallVec::new()),
-                };
-                lanes.count(1, status);
-                lanes.answer.lane(rank, status, &words);
-                status
+            if self.kind == PacketKind::Words {
+                match result {
+                    Ok(reply) => lanes.give(rank, Status::Ok, &reply.words, is_last),
+                    Err(error) => lanes.give(rank, Status::Error(error), &[], is_last),
+                }
             } else {
+                let (region, answer) = (lanes.answer.region(), lanes.answer.answer());
                 let place = self.places[rank as usize];
-                let (status, words) = bytes::put(
-                    &self.shared,
-                    lanes.answer.region(),
-                    lanes.answer.answer(),
-                    place,
-                    rank,
-                    caller,
-                    result,
-                );
-                lanes.count(1, status);
-                lanes.answer.lane(rank, status, &words);
-                status
-            };
-            if let Some(record) = &mut lanes.record {
-                record.ended(1, status, is_last);
+                let (status, words) = bytes::put(&self.shared, region, answer, place, rank, caller, result);
+                lanes.give(rank, status, &words, is_last);
             }
         });
     }
@@ -218,13 +214,8 @@ impl Ticket {
     pub fn begin_all(&self) -> u64 {
         let open = self.answers.open();
         self.begun.store(open, Ordering::Relaxed);
-        let begin = |lanes: &mut Lanes| {
-            if let Some(Record { recording, .. }) = lanes.record.as_deref_mut() {
-                recording.began(recording.now_ns());
-            }
-        };
         if open != 0 {
-            self.answers.with(open.trailing_zeros(), begin);
+            self.answers.with(open.trailing_zeros(), Lanes::began);
         }
         open
     }
@@ -257,12 +248,7 @@ impl Ticket {
             return false;
         }
         self.begun.fetch_or(1 << rank, Ordering::Relaxed);
-        let begin = |lanes: &mut Lanes| {
-            if let Some(Record { recording, .. }) = lanes.record.as_deref_mut() {
-                recording.began(recording.now_ns());
-            }
-        };
-        self.answers.with(rank, begin).is_some()
+        self.answers.with(rank, Lanes::began).is_some()
     }
 
     /// Reads what of a lane's request is unread. Returns whether the lane has no answer.
@@ -309,15 +295,8 @@ impl Watched for Ticket {
 
     fn expire(&self, now: Instant) {
         let status = Status::Error(CallError::TimedOut);
-        let expire = |rank| {
-            self.answers.try_give(rank, |lanes, is_last| {
-                lanes.count(1, status);
-                lanes.answer.lane(rank, status, &[]);
-                if let Some(record) = &mut lanes.record {
-                    record.ended(1, status, is_last);
-                }
-            })
-        };
+        let expire =
+            |rank| self.answers.try_give(rank, |lanes, is_last| lanes.give(rank, status, &[], is_last));
         let mut late = Vec::new();
         let next =
             || self.deadlines.lock().last().filter(|(deadline, _)| *deadline <= now).map(|next| next.1);

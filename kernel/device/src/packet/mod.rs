@@ -21,7 +21,7 @@ use hostcall_abi::word::Owner;
 use hostcall_channel::device::{Channel, Homes, Looks, Over, Slot, WaveRecord, note_posts, stop_from};
 use patience::Patience;
 
-/// Polls between looks at whether the host still serves.
+/// Polls between looks at whether the host still serves, and whether the launch is cancelled.
 const POLLS_A_LOOK: u32 = 256;
 
 /// The channel of the lane's launch.

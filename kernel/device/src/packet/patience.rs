@@ -1,4 +1,5 @@
-//! How long a lane waits for its answer.
+//! How long a lane waits for its answer: as long as somebody serves. That its launch is cancelled ends no wait, since the host
+//! answers such calls; only one that the host has lost is given up, after [`RINGS_OF_LOST_CALL`].
 
 use super::{POLLS_A_LOOK, over};
 use crate::target::{self, Here};

@@ -388,14 +388,6 @@ impl StreamQueue {
         }
     }
 
-    /// Adds operations whose positions were given out, and gives the device what it takes.
-    fn give(&self, operations: impl IntoIterator<Item = Waiting>) {
-        self.give_by(|state| {
-            state.waiting.extend(operations);
-            self.pump(state);
-        });
-    }
-
     /// Adds one operation whose position was given out. It goes to the device without a place in the queue when none waits.
     fn give_one(&self, next: Waiting) {
         self.give_by(|state| {
@@ -453,7 +445,10 @@ impl StreamQueue {
             let mut depends_on = self.depends_on.lock();
             depends_on.extend(steps.map(|waiting| (waiting.position, vec![inner.point(u64::MAX)])));
         }
-        self.give(operations);
+        self.give_by(|state| {
+            state.waiting.extend(operations);
+            self.pump(state);
+        });
         drop(pushing);
         if end / LAUNCHES_A_SETTLE > (last + 1) / LAUNCHES_A_SETTLE {
             self.settle(u64::MAX, Patience::None);

@@ -1,4 +1,5 @@
-//! Ending launches early.
+//! Ending launches early: `cancel` ends one, `cancel_unit` and `cancel_all` call it for several. ARCHITECTURE.md, "A
+//! cancellation", has what follows.
 
 use super::launched::LaunchState;
 use super::operation::Operation;
@@ -31,7 +32,7 @@ impl StreamQueue {
         if self.device.core.is_forked() {
             return;
         }
-        self.look_for(launch.position);
+        self.look_whether_ended(launch.position);
         let mut state = self.state.lock();
         if let Some(step) = state.step.clone().filter(|step| step.sequence == launch.sequence) {
             drop(state);
@@ -106,7 +107,7 @@ impl StreamQueue {
             return;
         }
         let last = self.state.lock().submitted;
-        self.look_for(last);
+        self.look_whether_ended(last);
         let (launches, step): (Vec<Arc<LaunchState>>, _) = {
             let state = self.state.lock();
             let reached = self.reached();
@@ -134,7 +135,7 @@ impl StreamQueue {
 
     /// Looks whether a position has ended, for somebody who is about to end it. A device that has to be asked answers within
     /// microseconds.
-    fn look_for(&self, position: u64) {
+    fn look_whether_ended(&self, position: u64) {
         let begin = Instant::now();
         self.want(position);
         while !self.calls_progress() && self.reached() < position && begin.elapsed() < LONGEST_LOOK {

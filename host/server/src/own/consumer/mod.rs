@@ -208,7 +208,7 @@ impl<'s> Consumer<'s> {
         let launches = &self.shared.launches;
         for &(line, mut rung) in &found.lines[..found.count] {
             while rung != 0 {
-                // `slot` does more for calls that could not be taken before.
+                // `take_call` does more for calls that could not be taken before.
                 if self.unfinished.is_empty() {
                     let is_live = |launch| launches.is_live(launch);
                     let forget = |slot| self.shared.messages.forget(slot);
@@ -218,7 +218,7 @@ impl<'s> Consumer<'s> {
                 if rung == 0 {
                     break;
                 }
-                let goes_on = self.slot(self.scanner.first_slot(line as usize) + rung.trailing_zeros());
+                let goes_on = self.take_call(self.scanner.first_slot(line as usize) + rung.trailing_zeros());
                 if goes_on {
                     rung &= rung - 1;
                 }
@@ -243,7 +243,7 @@ impl<'s> Consumer<'s> {
 
     /// Adds a slot's call to the batch. Returns `false` if the batch must be answered first.
     #[inline(never)]
-    fn slot(&mut self, slot: u32) -> bool {
+    fn take_call(&mut self, slot: u32) -> bool {
         let shared = self.shared;
         let region = shared.memory.region();
         let is_live = |launch| shared.launches.is_live(launch);
