@@ -39,8 +39,9 @@ pub const fn next_piece(piece: u32) -> u32 {
     if piece == 0xffff { 1 } else { piece + 1 }
 }
 
-/// Bytes of a printed line in pieces before its values: its format's id, and the types of its arguments ([`crate::tags`]), eight
-/// bytes each. The values' words follow, eight bytes each, and then the bytes of the texts among them.
+/// Bytes of a printed line in pieces before its values: a word with its format's id in bits 0–31 and in the others how many bytes
+/// follow the head, and one with the types of its arguments ([`crate::tags`]). The values' words follow, eight bytes each, and then
+/// the bytes of the texts among them.
 pub const LINE_HEAD_BYTES: usize = 16;
 
 /// Most bytes of a printed line's values and texts. Of a longer line its device sends nothing but its length.

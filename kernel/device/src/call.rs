@@ -217,6 +217,10 @@ pub(crate) fn call_rare<A: Wire, R: Wire>(
     let mut words = [0; MAX_WORDS];
     arguments.to_words(&mut words[..A::WORDS]);
     let word = call_rarely(method, A::WORDS as u8, words, R::WORDS as u8)?;
+    // As in `exchange_held`.
+    if packet::current(target::here()).is_cancelled() {
+        target::exit_lane();
+    }
     R::from_words(&[word][..R::WORDS]).ok_or(CallError::Malformed)
 }
 

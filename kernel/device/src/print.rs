@@ -12,6 +12,7 @@
 
 use crate::call::{call_rarely, enter};
 use crate::group::Group;
+use crate::packet;
 use crate::pieces::{Pieces, send_texts};
 use crate::post::post_words;
 use crate::system::System;
@@ -286,8 +287,14 @@ fn print_in_pieces(site: &'static Site, tags: u64, words: &[u64], texts: &[&str]
     if bytes > MOST_LINE_BYTES {
         return System::line_too_long(site.stream, bytes as u64);
     }
+    let here = target::here();
+    // A loop that prints alone would go on after its launch was cancelled: the host takes posts all the same.
+    if packet::is_over(here) {
+        packet::stop_stream(here);
+        target::exit_lane();
+    }
     let mut pieces = Pieces::new(number::LINE, u32::MAX);
-    pieces.number(id.into(), 8);
+    pieces.number(u64::from(id) | (bytes as u64) << 32, 8);
     pieces.number(tags, 8);
     for word in words {
         pieces.number(*word, 8);

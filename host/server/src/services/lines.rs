@@ -136,12 +136,6 @@ impl MarkedLines {
         let who = Printing { of: self.number, launch: caller.launch, place };
         Some(Admitted(Some((who, prefix))))
     }
-
-    /// Says whether all that a launch prints is left out.
-    pub fn leaves_out(&self, caller: Caller) -> bool {
-        let kernel = self.origin.get().map(|origin| (origin.finds_place)(caller, None).0);
-        kernel.is_some_and(|kernel| !self.lines.has(&kernel, None))
-    }
 }
 
 /// What a lane prints is not left out. Who the lane is and the prefix of its lines, where they have one.

@@ -3,10 +3,10 @@
 //! have failed.
 
 use super::foreign::{Checks, FailedCheck};
-use super::print::Printer;
+use super::print::{LineHead, Printer, too_long};
 use super::system::{Panic, Reports};
 use crate::engine::rare::MayBeEmpty;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchIds};
 use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::Owner;
@@ -20,22 +20,28 @@ use std::sync::Arc;
 /// Texts that wait for their calls, all launches together: as many as lanes that a device runs at the same time.
 const MOST_TEXTS: usize = 1 << 20;
 
-/// Bytes of which posts are still to come, all launches together: 1 KiB of each lane that a large GPU runs at the same time.
-const MOST_BYTES: usize = 256 << 20;
+/// Bytes of lines of which posts are still to come, all launches together, with which another one waits in its wave's ring.
+const MANY_BYTES: usize = 256 << 20;
+
+/// The same, with which another one is refused: lines of a wave of which one has begun do not wait, since what ends that one may
+/// lie behind them in the ring.
+const MOST_BYTES: usize = 1 << 30;
 
 /// A message of which posts are still to come.
 struct Part {
     bytes: Vec<u8>,
     /// The next post's number.
     next: u32,
+    /// Most bytes that it has.
+    most: usize,
 }
 
-/// What has come so far.
+/// What has come so far of lanes' messages.
 #[derive(Default)]
 pub(super) struct Begun {
-    /// By lane: a ring has the posts of a lane in their order.
-    parts: HashMap<(LaunchId, u32, u8), Part>,
-    /// The bytes of those.
+    /// By launch, slot and lane: a ring has the posts of a lane in their order.
+    parts: HashMap<LaunchId, HashMap<(u32, u8), Part>>,
+    /// Most bytes of all of those.
     bytes: usize,
     /// Whole texts, by the names that their lanes have in their calls.
     texts: HashMap<(LaunchId, u64), String>,
@@ -47,53 +53,80 @@ impl MayBeEmpty for Begun {
     }
 }
 
-/// What a post was for its lane's message.
+/// Whether there is room for a line.
 #[derive(Debug, PartialEq, Eq)]
-enum Came {
-    /// A part.
-    Part,
-    /// The last one: all of the message.
-    Whole(Vec<u8>),
-    /// No part of it, or one of a message that was given up.
-    Nothing,
-    /// More than there is room for. The message is given up, of which this came before.
-    TooMuch(Vec<u8>),
+enum Room {
+    Some,
+    /// Once others have ended.
+    Later,
+    None,
 }
 
 impl Begun {
-    /// Adds the words of a post to its lane's message, which has at most so many bytes. A post that is not the lane's next one
-    /// ends what there was.
-    fn add(&mut self, from: Caller, extra: u32, words: &[u64], most: usize) -> Came {
-        let key = (from.launch, from.slot, from.lane);
-        let (piece, count, is_last) = (extra & 0xffff, extra as usize >> 16 & 0xff, extra & LAST != 0);
-        let before = self.parts.remove(&key);
-        self.bytes -= before.as_ref().map_or(0, |part| part.bytes.len());
-        let mut part = match before {
-            _ if piece == 0 => Part { bytes: Vec::new(), next: 0 },
-            Some(part) if part.next == piece => part,
-            _ => return Came::Nothing,
-        };
-        if words.len() * 8 != PIECE_BYTES || count > PIECE_BYTES || count < PIECE_BYTES && !is_last {
-            return Came::Nothing;
+    /// Begins a lane's message of at most so many bytes, in place of what there was.
+    fn begin(&mut self, from: Caller, most: usize) -> &mut Part {
+        self.end(from);
+        if !self.parts.contains_key(&from.launch) {
+            // Of a launch that has ended a post may have been on its way to here.
+            let is_past = |of: &LaunchId| of.index() == from.launch.index() && *of != from.launch;
+            let past = self.parts.extract_if(|of, _| is_past(of)).flat_map(|(_, parts)| parts.into_values());
+            self.bytes -= past.map(|part| part.most).sum::<usize>();
         }
-        if part.bytes.len() + count > most || self.bytes + part.bytes.len() + count > MOST_BYTES {
-            return Came::TooMuch(part.bytes);
-        }
-        part.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()).take(count));
-        if is_last {
-            return Came::Whole(part.bytes);
-        }
-        part.next = next_piece(piece);
-        self.bytes += part.bytes.len();
-        self.parts.insert(key, part);
-        Came::Part
+        self.bytes += most;
+        let of_launch = self.parts.entry(from.launch).or_default();
+        let part = Part { bytes: Vec::new(), next: 0, most };
+        of_launch.entry((from.slot, from.lane)).insert_entry(part).into_mut()
     }
 
-    /// Drops what there is of a launch that has ended: its lanes were ended before they had posted all.
-    pub fn forget(&mut self, launch: LaunchId) {
-        let dropped = self.parts.extract_if(|(of, ..), _| *of == launch).map(|(_, part)| part.bytes.len());
-        self.bytes -= dropped.sum::<usize>();
-        self.texts.retain(|(of, _), _| *of != launch);
+    /// Takes what there is of a lane's message.
+    fn end(&mut self, from: Caller) -> Option<Vec<u8>> {
+        let of_launch = self.parts.get_mut(&from.launch)?;
+        let part = of_launch.remove(&(from.slot, from.lane))?;
+        if of_launch.is_empty() {
+            self.parts.remove(&from.launch);
+        }
+        self.bytes -= part.most;
+        Some(part.bytes)
+    }
+
+    /// Begins a lane's line of so many bytes, if there is room.
+    fn begin_line(&mut self, from: Caller, bytes: usize) -> Room {
+        self.end(from);
+        let of_wave = |parts: &HashMap<(u32, u8), Part>| parts.keys().any(|(slot, _)| *slot == from.slot);
+        if self.bytes + bytes > MOST_BYTES {
+            return Room::None;
+        }
+        if self.bytes + bytes > MANY_BYTES
+            && self.bytes > 0
+            && !self.parts.get(&from.launch).is_some_and(of_wave)
+        {
+            return Room::Later;
+        }
+        self.begin(from, bytes).bytes.reserve_exact(bytes);
+        Room::Some
+    }
+
+    /// Adds the words of a post to its lane's message, and returns that if the post was the last one. A post that is not the
+    /// lane's next one ends what there was.
+    fn add(&mut self, from: Caller, extra: u32, words: &[u64]) -> Option<Vec<u8>> {
+        let (piece, count, is_last) = (extra & 0xffff, extra as usize >> 16 & 0xff, extra & LAST != 0);
+        let part = self.parts.get_mut(&from.launch)?.get_mut(&(from.slot, from.lane))?;
+        let is_next = part.next == piece && words.len() * 8 == PIECE_BYTES;
+        let is_whole = count == PIECE_BYTES || count < PIECE_BYTES && is_last;
+        if !is_next || !is_whole || part.bytes.len() + count > part.most {
+            self.end(from);
+            return None;
+        }
+        part.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()).take(count));
+        part.next = next_piece(piece);
+        if is_last { self.end(from) } else { None }
+    }
+
+    /// Drops what there is of launches that have ended: their lanes were ended before they had posted all.
+    pub fn forget(&mut self, launches: LaunchIds) {
+        let dropped = self.parts.extract_if(|of, _| launches.contains(*of));
+        self.bytes -= dropped.flat_map(|(_, parts)| parts.into_values()).map(|part| part.most).sum::<usize>();
+        self.texts.retain(|(of, _), _| !launches.contains(*of));
     }
 
     /// Keeps a text for the call that is about it. A lane has one; who names ever more lanes has no more kept.
@@ -119,17 +152,29 @@ pub(super) struct InPieces {
 }
 
 impl InPieces {
-    fn add(&self, from: Caller, extra: u32, words: &[u64], most: usize) -> Came {
-        self.reports.change_begun(|begun| begun.add(from, extra, words, most))
-    }
-
-    /// Handles a post of a printed line.
-    fn line(&self, from: Caller, wave: Option<Owner>, extra: u32, words: &[u64]) {
-        match self.add(from, extra, words, LINE_HEAD_BYTES + MOST_LINE_BYTES) {
-            Came::Part | Came::Nothing => {}
-            Came::Whole(line) => self.printer.print_line(wave, &line),
-            Came::TooMuch(line) => self.printer.line_given_up(&line),
+    /// Handles a post of a printed line. Returns `false` if it is to come again.
+    fn line(&self, from: Caller, wave: Option<Owner>, extra: u32, words: &[u64], may_wait: bool) -> bool {
+        if may_wait && extra & LAST != 0 && self.printer.is_full(from.launch) {
+            return false;
         }
+        let lines = self.reports.lines();
+        if extra & 0xffff == 0 {
+            let head = LineHead::of(words.first().copied().unwrap_or(0));
+            let room = match head.bytes > MOST_LINE_BYTES {
+                true => Room::None,
+                false => lines.change(|lines| lines.begin_line(from, LINE_HEAD_BYTES + head.bytes)),
+            };
+            match room {
+                Room::Some => {}
+                Room::Later if may_wait => return false,
+                _ if head.bytes > MOST_LINE_BYTES => self.printer.refuse_line(wave, head, &too_long()),
+                _ => self.printer.refuse_line(wave, head, &"too many lines are on their way"),
+            }
+        }
+        if let Some(line) = lines.change_some(|lines| lines.add(from, extra, words)).flatten() {
+            self.printer.print_line(wave, &line);
+        }
+        true
     }
 }
 
@@ -155,27 +200,24 @@ impl Service for InPieces {
             posts.one_by_one(self, method);
             return 0;
         }
-        let (extra, wave) = (posts.extra(), posts.wave());
-        let may_decline = posts.may_decline() && extra & LAST != 0;
-        posts.for_each_taken(|words, from| {
-            if may_decline && self.printer.is_full(from.launch) {
-                return false;
-            }
-            self.line(from, Some(wave), extra, words);
-            true
-        });
+        let (extra, wave, may_wait) = (posts.extra(), posts.wave(), posts.may_decline());
+        posts.for_each_taken(|words, from| self.line(from, Some(wave), extra, words, may_wait));
         0
     }
 
     fn post(&self, method: usize, extra: u32, request: Request<'_>) {
         let (from, number) = (request.caller, self.methods()[method].number());
         if number == number::LINE {
-            return self.line(from, None, extra, request.words);
-        }
-        let Came::Whole(bytes) = self.add(from, extra, request.words, MOST_PIECES as usize * PIECE_BYTES)
-        else {
+            self.line(from, None, extra, request.words, false);
             return;
-        };
+        }
+        let whole = self.reports.change_begun(|begun| {
+            if extra & 0xffff == 0 {
+                begun.begin(from, MOST_PIECES as usize * PIECE_BYTES);
+            }
+            begun.add(from, extra, request.words)
+        });
+        let Some(bytes) = whole else { return };
         match number {
             number::TEXT => return self.reports.change_begun(|begun| begun.keep(from.launch, &bytes)),
             number::CHECK => {
@@ -314,7 +356,8 @@ mod tests {
 
     /// A line of one text.
     fn line(id: u32, text: &str) -> Vec<u8> {
-        let words = [u64::from(id), tags::of(&[tags::STR]), text.len() as u64].map(u64::to_le_bytes);
+        let head = u64::from(id) | (8 + text.len() as u64) << 32;
+        let words = [head, tags::of(&[tags::STR]), text.len() as u64].map(u64::to_le_bytes);
         [words.as_flattened(), text.as_bytes()].concat()
     }
 
@@ -348,46 +391,74 @@ mod tests {
         assert_eq!(post_run(&service, &[(3, short)], *extra), 0);
         stdio.flush().unwrap();
         assert_eq!(stdout.text(), format!("<{long}>\n<{}>\n<short>\n", long.replace('x', "y")));
-        assert!(service.reports.change_begun(|begun| !begun.has_some() && begun.bytes == 0));
+        assert!(service.reports.lines().change(|lines| !lines.has_some() && lines.bytes == 0));
     }
 
     #[test]
     fn what_waits_for_its_end_is_bounded_and_told_of() {
         let (service, stdio, stdout) = service();
         let id = service.printer.register(0, 1, "{}\n").unwrap();
-        let line = line(id, &"x".repeat(100));
-        let pieces = posts(&line);
-        // All other lanes' parts have taken the room but for one line.
-        let others = MOST_BYTES - line.len();
-        service.reports.change_begun(|begun| begun.bytes += others);
-        post_run(&service, &[(0, &pieces[0].1)], pieces[0].0);
-        for (extra, words) in &pieces {
-            post_run(&service, &[(1, words)], *extra);
-        }
+        let pieces = posts(&line(id, &"x".repeat(100)));
+        let post = |lane, range: std::ops::Range<usize>| -> usize {
+            pieces[range].iter().map(|(extra, words)| post_run(&service, &[(lane, words)], *extra)).sum()
+        };
+        let others = |bytes| service.reports.lines().change(|lines| lines.bytes = bytes);
+        assert_eq!(post(0, 0..1), 0);
+        // Others have taken what is much: a line of a wave with an unfinished one is taken, as what ends that may be behind it.
+        others(MANY_BYTES);
+        assert_eq!((post(1, 0..4), post(0, 1..4)), (0, 0));
+        // And now the wave has none: it waits in its ring.
+        others(MANY_BYTES);
+        assert_eq!(post(0, 0..1), 1);
+        others(MOST_BYTES);
+        assert_eq!(post(0, 0..4), 0);
         let told = stdio.flush().unwrap_err().to_string();
-        let expected = "standard output: a text of 80 bytes was refused";
-        assert!(told.starts_with(expected) && !told.contains("texts"), "{told}");
-        for (extra, words) in &pieces[1..] {
-            post_run(&service, &[(0, words)], *extra);
-        }
+        let expected = "standard output: a text of 108 bytes was refused: too many lines are on their way";
+        assert_eq!(told, expected);
+        others(0);
+        assert_eq!(post(0, 0..4), 0);
         let _ = stdio.flush();
-        assert_eq!(stdout.text(), "x".repeat(100) + "\n");
-        post_run(&service, &[(0, &pieces[0].1)], pieces[0].0);
-        service.reports.take(LaunchId::NONE);
-        service.reports.change_begun(|begun| assert!(!begun.has_some() && begun.bytes == others));
+        assert_eq!(stdout.text(), ("x".repeat(100) + "\n").repeat(3));
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_given_up() {
-        let (launch, most) = (LaunchId::new(1, 1), 2 * PIECE_BYTES);
-        let from = Caller { launch, slot: 1, lane: 1 };
-        let mut begun = Begun::default();
-        let mut add = |(extra, words): &(u32, Vec<u64>)| begun.add(from, *extra, words, most);
-        let pieces = posts(&[7; 2 * PIECE_BYTES + 1]);
-        let [first, second, third] = &pieces[..] else { panic!("they are three") };
-        assert_eq!([add(first), add(second)], [Came::Part, Came::Part]);
-        assert_eq!(add(third), Came::TooMuch(vec![7; most]));
-        assert_eq!([add(third), add(second)], [Came::Nothing, Came::Nothing]);
-        assert_eq!(begun.bytes, 0);
+    fn lines_of_launches_that_have_ended_are_forgotten() {
+        let mut lines = Begun::default();
+        let from = |launch, lane| Caller { launch, slot: 1, lane };
+        let [one, two, other] = [(1, 1), (2, 1), (1, 2)].map(|(index, turn)| LaunchId::new(index, turn));
+        for launch in [one, two] {
+            for lane in 0..3 {
+                assert_eq!(lines.begin_line(from(launch, lane), 100), Room::Some);
+            }
+        }
+        lines.forget(LaunchIds::new(two, 1));
+        assert_eq!((lines.bytes, lines.parts.len()), (300, 1));
+        // A post that came after its launch was forgotten goes with the next launch of its index.
+        assert_eq!(lines.begin_line(from(other, 0), 50), Room::Some);
+        assert_eq!((lines.bytes, lines.parts.len()), (50, 1));
+        assert_eq!(lines.end(from(other, 0)), Some(Vec::new()));
+        assert_eq!((lines.bytes, lines.has_some()), (0, false));
+    }
+
+    #[test]
+    fn a_line_has_the_bytes_that_it_says() {
+        let (service, stdio, stdout) = service();
+        let id = service.printer.register(0, 1, "{}\n").unwrap();
+        for wrong in [-1, 1, 40] {
+            let mut line = line(id, &"x".repeat(100));
+            line[4] = line[4].wrapping_add_signed(wrong);
+            for (extra, words) in posts(&line) {
+                post_run(&service, &[(0, &words)], extra);
+            }
+        }
+        let mut line = line(id, "x");
+        line[4..8].copy_from_slice(&(MOST_LINE_BYTES as u32 + 1).to_le_bytes());
+        for (extra, words) in posts(&line) {
+            post_run(&service, &[(0, &words)], extra);
+        }
+        let told = stdio.flush().unwrap_err().to_string();
+        assert!(told.ends_with("a line has at most 67108864 bytes of values"), "{told}");
+        assert_eq!(stdout.text(), "");
+        assert!(service.reports.lines().change(|lines| !lines.has_some() && lines.bytes == 0));
     }
 }

@@ -10,12 +10,13 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::{MAX_POST_WORDS, Owner};
-use hostcall_format::unformatted::{LINE_HEAD_BYTES, MOST_PIECES, PIECE_BYTES};
+use hostcall_format::unformatted::{LINE_HEAD_BYTES, MOST_LINE_BYTES, MOST_PIECES, PIECE_BYTES};
 use hostcall_format::{Format, IntegerLine, Lines, MAX_LINE_BYTES, RenderError};
 use hostcall_locks::Mutex;
 use hostcall_service::{Posts, Reply, Request, Service, caller};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -150,18 +151,28 @@ impl Printer {
     /// Prints a line that came in pieces, or refuses it as [`Printer::print`] does. `wave` is whose the lane is, where that is
     /// known.
     pub(super) fn print_line(&self, wave: Option<Owner>, line: &[u8]) {
-        let printed = head_of(line).and_then(|(id, tags)| {
-            let values = &line[LINE_HEAD_BYTES..];
-            self.append(id, wave, |line, out| line.format.render_bytes(tags, values, out))
-        });
+        let printed = match line.as_chunks().0 {
+            [head, tags, ..] => {
+                let head = LineHead::of(u64::from_le_bytes(*head));
+                let (tags, values) = (u64::from_le_bytes(*tags), &line[LINE_HEAD_BYTES..]);
+                match values.len() == head.bytes {
+                    true => {
+                        self.append(head.id, wave, |line, out| line.format.render_bytes(tags, values, out))
+                    }
+                    false => Err(CallError::Malformed),
+                }
+            }
+            _ => Err(CallError::Malformed),
+        };
         self.refused.fetch_add(u64::from(printed.is_err()), Ordering::Relaxed);
     }
 
-    /// Has flushes tell of a line for which there was no room, of which this had come.
-    pub(super) fn line_given_up(&self, line: &[u8]) {
-        let stream =
-            head_of(line).and_then(|(id, _)| self.line(id)).map_or(Stream::Stdout, |line| line.stream);
-        self.text_refused(stream, line.len() as u64, CallError::Busy);
+    /// Has flushes tell of a line in pieces that is not taken.
+    pub(super) fn refuse_line(&self, wave: Option<Owner>, head: LineHead, reason: &dyn Display) {
+        match self.line(head.id) {
+            Ok(line) => self.refuse_text(wave, line.stream, head.bytes as u64, reason),
+            Err(_) => _ = self.refused.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     #[inline]
@@ -195,17 +206,12 @@ impl Printer {
         Ok(())
     }
 
-    /// Counts text that the server refused, so that flushes tell of it, unless all that its launch prints
-    /// is left out. Of a lane that is left out it tells: the wave that posted this is not known here.
-    pub(super) fn text_refused(&self, stream: Stream, bytes: u64, reason: CallError) {
+    /// Has flushes tell of text of the calling lane that is refused, unless what that prints is left out.
+    pub(super) fn refuse_text(&self, wave: Option<Owner>, stream: Stream, bytes: u64, reason: &dyn Display) {
         let caller = caller().unwrap_or_default();
-        if !self.stdio.lines().is_some_and(|lines| lines.leaves_out(caller)) {
-            self.stdio.sink_of(calling_launch()).refuse(
-                stream,
-                bytes,
-                &format_args!("a text of {bytes} bytes"),
-                &reason,
-            );
+        if self.stdio.lines().is_none_or(|lines| lines.admit(caller, wave).is_some()) {
+            let what = format_args!("a text of {bytes} bytes");
+            self.stdio.sink_of(calling_launch()).refuse(stream, bytes, &what, reason);
         }
     }
 
@@ -304,20 +310,27 @@ fn refuse_panicked(sink: &Sink, line: &Line) {
     sink.refuse(line.stream, 0, &"a line", &"the server's code that formats it panicked");
 }
 
-/// Returns the format's id and the arguments' types of a line that came in pieces.
-fn head_of(line: &[u8]) -> Result<(u32, u64), CallError> {
-    let (words, _) = line.as_chunks();
-    match words {
-        [id, tags, ..] => {
-            let id = u32::try_from(u64::from_le_bytes(*id)).map_err(|_| CallError::Malformed)?;
-            Ok((id, u64::from_le_bytes(*tags)))
-        }
-        _ => Err(CallError::Malformed),
+/// What the first word of a line in pieces says.
+#[derive(Clone, Copy)]
+pub(super) struct LineHead {
+    id: u32,
+    /// Bytes of its values.
+    pub bytes: usize,
+}
+
+impl LineHead {
+    pub fn of(word: u64) -> Self {
+        Self { id: word as u32, bytes: (word >> 32) as usize }
     }
 }
 
+/// Why a line is refused that has more than [`MOST_LINE_BYTES`] of values.
+pub(super) fn too_long() -> impl Display {
+    format!("a line has at most {MOST_LINE_BYTES} bytes of values")
+}
+
 /// Returns the error of a line that is not printed. Has flushes tell of it where a kernel without fault may
-/// print such a line. The device itself tells of [`CallError::TooLarge`], which would be counted twice.
+/// print such a line.
 #[cold]
 fn refuse(sink: &Sink, line: &Line, error: RenderError) -> CallError {
     match error {
@@ -380,7 +393,8 @@ mod tests {
 
     /// A line of a text in pieces, put together, that says how long the text is.
     fn line(id: u32, len: u64, text: &str) -> Vec<u8> {
-        let words = [u64::from(id), tags::of(&[tags::STR]), len].map(u64::to_le_bytes);
+        let head = u64::from(id) | (8 + text.len() as u64) << 32;
+        let words = [head, tags::of(&[tags::STR]), len].map(u64::to_le_bytes);
         [words.as_flattened(), text.as_bytes()].concat()
     }
 
@@ -524,7 +538,7 @@ mod tests {
             assert_eq!((printer.print_run(&mut posts), posts.left()), (0, 0));
         };
         let by_post = |printer: &Printer, id| assert_eq!(printer.print(id, &[7]), Ok(()));
-        let by_device = |printer: &Printer, _| printer.text_refused(Stream::Stdout, 9, CallError::TooLarge);
+        let by_device = |printer: &Printer, _| printer.refuse_text(None, Stream::Stdout, 9, &"too long");
         let ways: [(u64, &Print); 4] = [
             (0, &by_bytes),
             (tags::of(&[tags::UNSIGNED]), &by_posts),

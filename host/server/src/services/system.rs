@@ -2,7 +2,7 @@
 
 use super::calling_launch;
 use super::pieces::Begun;
-use super::print::{self, Printer};
+use super::print::{self, Printer, too_long};
 use super::sink::Stream;
 use crate::engine::rare::Rare;
 use hostcall_abi::launch::{LaunchId, LaunchIds};
@@ -71,8 +71,10 @@ pub struct Reports(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     by_launch: Rare<HashMap<LaunchId, Report>>,
-    /// What came in pieces and is not done yet.
+    /// What came in pieces of panics and texts, and is not done yet.
     begun: Rare<Begun>,
+    /// The same of printed lines.
+    lines: Rare<Begun>,
     on_end: OnceLock<OnEnd>,
 }
 
@@ -86,8 +88,14 @@ impl Reports {
 
     /// Takes what a launch reported. To be called when it has ended, or reports pile up.
     pub fn take(&self, launch: LaunchId) -> Report {
-        self.0.begun.change_some(|begun| begun.forget(launch));
+        self.forget(LaunchIds::new(launch, 1));
         self.0.by_launch.change_some(|reports| reports.remove(&launch)).flatten().unwrap_or_default()
+    }
+
+    /// Drops what these launches, which have ended, posted the beginning of.
+    pub fn forget(&self, launches: LaunchIds) {
+        self.0.begun.change_some(|begun| begun.forget(launches));
+        self.0.lines.change_some(|lines| lines.forget(launches));
     }
 
     /// Returns which of these launches have reported something.
@@ -121,6 +129,11 @@ impl Reports {
         self.0.begun.change(change)
     }
 
+    /// Printed lines that are not complete.
+    pub(super) fn lines(&self) -> &Rare<Begun> {
+        &self.0.lines
+    }
+
     fn add(&self, launch: LaunchId, end: EarlyEnd, add: impl FnOnce(&mut Report) -> bool) {
         let first = self.0.by_launch.change(|reports| add(reports.entry(launch).or_default()));
         if let (true, Some(on_end)) = (first, self.0.on_end.get()) {
@@ -141,6 +154,13 @@ fn cut(text: &str) -> String {
 pub(super) struct SystemReports {
     pub reports: Reports,
     pub printer: Arc<Printer>,
+}
+
+impl SystemReports {
+    fn refuse_text(&self, stream: u32, bytes: u64, reason: &dyn fmt::Display) -> Result<(), CallError> {
+        self.printer.refuse_text(None, Stream::from_number(stream)?, bytes, reason);
+        Ok(())
+    }
 }
 
 impl SystemHandler for SystemReports {
@@ -188,14 +208,13 @@ impl SystemHandler for SystemReports {
         registered.inspect_err(|error| {
             // The line that the lane would print by this format is lost.
             if *error == CallError::TooLarge {
-                let _ = self.line_too_long(stream, text_bytes);
+                let _ = self.refuse_text(stream, text_bytes, error);
             }
         })
     }
 
     fn line_too_long(&self, stream: u32, bytes: u64) -> Result<(), CallError> {
-        self.printer.text_refused(Stream::from_number(stream)?, bytes, CallError::TooLarge);
-        Ok(())
+        self.refuse_text(stream, bytes, &too_long())
     }
 }
 

@@ -319,6 +319,7 @@ impl StreamQueue {
         let mut of_note = device.builtins.reports().reporting(launches);
         of_note.extend(device.server.faulted(launches));
         let mut cancelled = device.server.end_all(launches.into());
+        device.builtins.reports().forget(launches);
         self.free_waits(&cancelled);
         device.owners.leave(launches);
         let has_run = running.is_empty()
