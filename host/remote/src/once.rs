@@ -62,6 +62,17 @@ mod tests {
         assert!(once.is_new(2, 5), "of another process");
     }
 
+    /// What other languages' answerers are tested with.
+    #[test]
+    fn the_shared_numbers_are_new_once() {
+        let shared: serde_json::Value = serde_json::from_str(include_str!("../tests/messages.json")).unwrap();
+        let mut once = Once::default();
+        for batch in shared["once"].as_array().unwrap() {
+            let [process, number] = [0, 1].map(|at| batch[at].as_u64().unwrap());
+            assert_eq!(once.is_new(process, number), batch[2], "{batch}");
+        }
+    }
+
     #[test]
     fn callers_are_bounded() {
         let mut once = Once::default();
