@@ -41,8 +41,9 @@
 //! 1. One that is no message is dropped: the query ends without a reply. Another version is refused with
 //!    `TypeMismatch`, a method that it does not have with `NoSuchService`, another hash with `TypeMismatch`:
 //!    a status for each call, and 0 words.
-//! 2. A number of a process that was here before is dropped: it never runs twice. The highest number of a
-//!    process is kept, and which of the 64 below it were here; older ones count as such.
+//! 2. A number of a process that was here before is dropped: it never runs twice. Numbers come in about their
+//!    order. Of a process the highest is kept, and which of the 8,191 below it were here; older ones count as
+//!    such.
 //! 3. With as many questions or bytes as it may have, each call gets `Busy`.
 //! 4. Each call gets one status. One that is answered after its lane's time is up gets `TimedOut`.
 //! 5. The query is dropped without a reply when the time of all its lanes is up, when a message says that

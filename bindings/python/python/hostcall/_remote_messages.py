@@ -105,28 +105,32 @@ def write_answer(asked: Head, statuses: Sequence[int], width: int, words: bytes)
 
 
 class Once:
-    """Which batches were here before, by caller: the highest number, and which of the 64 below were here. Older ones count as such."""
+    """Which batches were here before, by caller: the highest number, and which of the window were here. Older ones count as such."""
 
     MOST_CALLERS = 4096
+    WINDOW = 8192
+    """Numbers that are told apart, below the highest one and with it: threads that send overtake each other."""
 
     def __init__(self) -> None:
+        # The lowest bit is the highest number's.
         self._callers: dict[int, tuple[int, int]] = {}
 
     def is_new(self, process: int, batch: int) -> bool:
         """Notes a batch. Returns whether it is here for the first time."""
-        highest, before = self._callers.get(process, (-1, 0))
+        highest, here = self._callers.get(process, (-1, 0))
         if highest < 0:
             if len(self._callers) == self.MOST_CALLERS:
                 # The one that came first.
                 del self._callers[next(iter(self._callers))]
-            self._callers[process] = (batch, 0)
+            self._callers[process] = (batch, 1)
             return True
         if batch > highest:
             more = batch - highest
-            self._callers[process] = (batch, 0 if more > 64 else (before << more | 1 << (more - 1)) & (2**64 - 1))
+            here = 1 if more >= self.WINDOW else (here << more | 1) & ((1 << self.WINDOW) - 1)
+            self._callers[process] = (batch, here)
             return True
         below = highest - batch
-        if below == 0 or below > 64 or before >> (below - 1) & 1:
+        if below >= self.WINDOW or here >> below & 1:
             return False
-        self._callers[process] = (highest, before | 1 << (below - 1))
+        self._callers[process] = (highest, here | 1 << below)
         return True
