@@ -301,7 +301,9 @@ class Store:
 session = hostcall.remote.Session(listen="tcp/127.0.0.1:0")
 export = session.export("store", Store(), threads=2)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=LONG)
+    for ends in ["", "raise SystemExit(3)", "del session"]:
+        ended = subprocess.run([sys.executable, "-c", program + ends], capture_output=True, text=True, timeout=LONG)
+        assert (ended.returncode, ended.stderr) == (3 if "3" in ends else 0, "")
 
 
 class Given:

@@ -27,7 +27,23 @@ MOST_BYTES = 256 << 20
 _LOOK_EACH = 0.001
 """How often is looked for questions whose lanes have gone on, at most, in seconds."""
 
+_LONGEST_END = 1.0
+"""How long is waited for threads that end, in seconds."""
+
 _log = logging.getLogger("hostcall.remote")
+
+
+def start(run: Callable[[], None]) -> threading.Thread:
+    """Starts a thread that does not keep the process from ending."""
+    thread = threading.Thread(target=run, name="hostcall-remote", daemon=True)
+    thread.start()
+    return thread
+
+
+def join(thread: threading.Thread) -> None:
+    """Waits for the end of a thread that has been told to end, unless it is the caller's."""
+    if thread is not threading.current_thread():
+        thread.join(_LONGEST_END)
 
 
 class Arrived(Protocol):
@@ -95,7 +111,9 @@ class Asked:
         """Sends the answer, if nobody ended the question before."""
         if self._door.remove(self):
             width = self.served.width if words else 0
-            self._arrived.answer(messages.write_answer(self.head, statuses, width, words))
+            message = messages.write_answer(self.head, statuses, width, words)
+            with self._door.sends:
+                self._arrived.answer(message)
             self._door.count(answered=1)
 
     def refuse(self, status: int) -> None:
@@ -199,6 +217,8 @@ class Door:
 
     def __init__(self, served: Mapping[str, Served], counts: Counts, lock: threading.Lock, threads: int) -> None:
         self._served, self._counts, self._count_lock = served, counts, lock
+        # Who has it sends an answer.
+        self.sends = threading.Lock()
         # What follows is everybody's.
         self._lock = threading.Condition()
         self._once = messages.Once()
@@ -208,8 +228,9 @@ class Door:
         self._is_closed = False
         self._work: SimpleQueue[Asked | None] = SimpleQueue()
         self._threads = threads
-        for run in [self._watch, *[self._run] * threads]:
-            threading.Thread(target=run, name="hostcall-remote", daemon=True).start()
+        self._watches = start(self._watch)
+        for _ in range(threads):
+            start(self._run)
 
     def count(self, **more: int) -> None:
         with self._count_lock:
@@ -302,6 +323,10 @@ class Door:
         self.end_those(lambda _: True)
         for _ in range(self._threads):
             self._work.put(None)
+        join(self._watches)
+        # No other answer is sent than one that has begun: all questions have ended.
+        if self.sends.acquire(timeout=_LONGEST_END):
+            self.sends.release()
 
     def _watch(self) -> None:
         """Ends questions whose lanes have gone on."""

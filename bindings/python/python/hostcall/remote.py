@@ -26,12 +26,13 @@ import json
 import re
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ._remote_door import Counts, Door, Served, is_wanted
+from ._remote_door import Counts, Door, Served, is_wanted, join, start
 from ._service import description_of
 
 try:
@@ -122,7 +123,7 @@ class _Arrived:
         self._query.drop()
 
 
-def _each(arrives: Any, take: Callable[[Any], None]) -> None:
+def _each(arrives: Any, take: Callable[[Any], None]) -> threading.Thread:
     """Gives what arrives to a function, on a thread of its own, until nothing more can."""
 
     # By itself: what is declared cannot be undeclared while its own function waits.
@@ -136,20 +137,22 @@ def _each(arrives: Any, take: Callable[[Any], None]) -> None:
                 return
             take(arrived)
 
-    threading.Thread(target=run, name="hostcall-remote", daemon=True).start()
+    return start(run)
 
 
 class Export:
     """A service that is answered for, until it is closed, or its session is."""
 
-    def __init__(self, door: Door, declared: list[Any]) -> None:
-        self._door, self._declared = door, declared
+    def __init__(self, door: Door, declared: list[Any], takes: list[threading.Thread]) -> None:
+        self._door, self._declared, self._takes = door, declared, takes
 
     def close(self) -> None:
         """Answers no more: questions end, and nobody waits for functions that run. It may be called again."""
         declared, self._declared = self._declared, []
         for each in declared:
             each.undeclare()
+        for thread in self._takes:
+            join(thread)
         self._door.close()
 
     def __enter__(self) -> Export:
@@ -157,6 +160,12 @@ class Export:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _end(exports: list[Export], session: Any) -> None:
+    for export in exports:
+        export.close()
+    session.close()
 
 
 class Session:
@@ -196,6 +205,8 @@ class Session:
         self._job = job
         self._exports: list[Export] = []
         self._session: Any = zenoh.open(config)
+        # At the process's end too: a thread that is in zenoh's package when Python ends aborts the process.
+        self._end = weakref.finalize(self, _end, self._exports, self._session)
 
     def export(self, name: str, service: object, *, threads: int = 1) -> Export:
         """Answers the calls that kernels of other processes make to a service, by this name in the session's job.
@@ -223,13 +234,12 @@ class Session:
                 gone = int(process, 16)
                 door.end_those(lambda asked: asked.head.process == gone)
 
-        # Complete: of several that answer, a question goes to one. Neither has a callback: the threads that zenoh's package calls one
-        # on are no daemons, and a process that does not close its session would not end.
+        # Complete: of several that answer, a question goes to one. Neither has a callback: the threads on which zenoh's package calls
+        # one are no daemons, and keep a process that does not close its session from ending.
         arrives = self._session.declare_queryable(prefix + "**", zenoh.handlers.FifoChannel(_MOST_ARRIVED), complete=True)
         lives = self._session.liveliness().declare_subscriber(prefix + "-askers-/*", zenoh.handlers.FifoChannel(_MOST_ARRIVED))
-        _each(arrives, lambda query: door.let_in(_Arrived(query, len(prefix))))
-        _each(lives, asker)
-        export = Export(door, [arrives, lives])
+        takes = [_each(arrives, lambda query: door.let_in(_Arrived(query, len(prefix)))), _each(lives, asker)]
+        export = Export(door, [arrives, lives], takes)
         self._exports.append(export)
         return export
 
@@ -240,11 +250,7 @@ class Session:
 
     def close(self) -> None:
         """Ends what it exports, and its links. It may be called again."""
-        exports, self._exports = self._exports, []
-        for export in exports:
-            export.close()
-        if not self._session.is_closed():
-            self._session.close()
+        self._end()
 
     def __enter__(self) -> Session:
         return self
