@@ -48,7 +48,7 @@ pub fn text(ranks: &Ranks, left_out: u64, refused: u64, is_screen: bool) -> Stri
         let _ = writeln!(text, "{}", line.trim_end());
     }
     if hidden > 0 {
-        let _ = writeln!(text, "and {hidden} more, which answer and have waited less long");
+        let _ = writeln!(text, "and {hidden} more, which --json has too");
     }
     text.push('\n');
     text
