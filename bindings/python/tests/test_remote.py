@@ -306,6 +306,25 @@ export = session.export("store", Store(), threads=2)
         assert (ended.returncode, ended.stderr) == (3 if "3" in ends else 0, "")
 
 
+@asks
+def test_a_file_of_zenohs_says_where_it_listens_and_who_is_denied(start: Callable[..., Process], tmp_path: Path) -> None:
+    @hostcall.service
+    class Store:
+        def fails(self, key: hostcall.u64) -> hostcall.u64:
+            return key
+
+    at, file = address(), tmp_path / "answerer.json5"
+    listens = f'mode: "peer", listen: {{ endpoints: ["{at}"] }}'
+    denies = 'access_control: { enabled: true, default_permission: "deny", rules: [], subjects: [], policies: [] }'
+    for text, ends in [(f"{{ {listens} }}", ["right by 0"]), (f"{{ {listens}, {denies} }}", ["Unreachable", "MayHaveRun"])]:
+        file.write_text(text)
+        with hostcall.remote.Session(file=file) as session:
+            session.export("store", Store(), threads=2)
+            kernels = start(str(ASKS), at)
+            assert set(kernels.ask("fails")) <= set(ends)
+            kernels.kill()
+
+
 class Given:
     """A question that no process asked."""
 

@@ -21,7 +21,7 @@
 //! `tests/messages.json` has messages that the tests of each of them read and write.
 //!
 //! # Words, statuses and hashes
-//! Words are those of [`hostcall_abi::Wire`], and a status is [`Status::to_bits`]. The hash is
+//! Words are those of [`hostcall_abi::wire::Wire`], and a status is [`Status::to_bits`]. The hash is
 //! [`hostcall_abi::schema::of_method`]'s, of a name such as `Features::of`. A call that did not end with `Ok`
 //! has words too, which mean nothing. An answer without a result may say that it has 0 words a call.
 //!
