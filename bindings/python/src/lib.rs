@@ -1,10 +1,12 @@
 //! The part of the Python package `hostcall` that is not Python: devices, contexts, and the thread on which kernels' calls reach
 //! functions. `python/hostcall` is what users see.
 //!
-//! A call's hops: the server's consumer finds it and puts it into the device's [`queue`]; the [`interpreter`]'s thread takes all
-//! that is there and holds the GIL once for it; [`handling`] turns [`words`] into arguments, calls the function and answers.
-//! Functions that JAX compiles call by [`xla`]. A [`channel`] has records that kernels stream, which [`arrow`] gives to others.
-//! [`posts`] are for a thread of the user's, which polls. The [`watch`]dog ends calls at their deadlines, whoever has the GIL.
+//! A call's hops: the server's consumer finds it and puts it into the device's [`queue`]; the
+//! [`interpreter`]'s thread takes all that is there and holds the GIL once for it; [`handling`] turns
+//! [`words`] into arguments, calls the function and answers. Functions that JAX compiles call by [`xla`]. A
+//! [`channel`] has records that kernels stream, which [`arrow`] gives to others. Functions that kernels of
+//! other processes call have a [`signature`]. [`posts`] are for a thread of the user's, which polls. The
+//! [`watch`]dog ends calls at their deadlines, whoever has the GIL.
 
 mod arrow;
 mod channel;
@@ -18,6 +20,7 @@ mod posts;
 mod queue;
 mod released;
 mod service;
+mod signature;
 mod trace;
 mod watch;
 mod words;
@@ -43,6 +46,8 @@ mod _hostcall {
     use super::metrics::{metrics, metrics_text};
     #[pymodule_export]
     use super::posts::RawPostQueue;
+    #[pymodule_export]
+    use super::signature::RawSignature;
     #[pymodule_export]
     use super::trace::{RawPointRecording, RawTracer};
     #[pymodule_export]

@@ -142,19 +142,25 @@ fn shown(page: &str, text: &str) -> Vec<Shown> {
 
 /// What stands between the marks of an anchor, without other marks and as far left as it goes; or all of a file.
 fn anchored(source: &str, anchor: &str) -> Option<String> {
+    fn comment(line: &str) -> Option<&str> {
+        let line = line.trim_start();
+        line.strip_prefix("// ").or_else(|| line.strip_prefix("# "))
+    }
     let marked = |line: &str, mark: &str| {
-        line.trim_start().strip_prefix(mark).is_some_and(|name| anchor.is_empty() || name == anchor)
+        comment(line)
+            .and_then(|comment| comment.strip_prefix(mark))
+            .is_some_and(|name| anchor.is_empty() || name == anchor)
     };
     let places = |mark: &str| -> Vec<usize> {
         source.lines().enumerate().filter(|(_, line)| marked(line, mark)).map(|(i, _)| i).collect()
     };
     let lines: Vec<&str> = source.lines().collect();
-    let lines = match (anchor, &places("// ANCHOR: ")[..], &places("// ANCHOR_END: ")[..]) {
+    let lines = match (anchor, &places("ANCHOR: ")[..], &places("ANCHOR_END: ")[..]) {
         ("", ..) => &lines[..],
         (_, [start], [end]) if start < end => &lines[start + 1..*end],
         _ => return None,
     };
-    let is_mark = |line: &&&str| line.trim_start().starts_with("// ANCHOR");
+    let is_mark = |line: &&&str| comment(line).is_some_and(|comment| comment.starts_with("ANCHOR"));
     let kept: Vec<_> = lines.iter().filter(|line| !is_mark(line)).collect();
     let indent = |line: &&&&str| line.len() - line.trim_start().len();
     let left = kept.iter().filter(|line| !line.trim().is_empty()).map(|line| indent(&line)).min()?;
@@ -185,6 +191,8 @@ fn all_rust_is_that_of_code_that_is_tested() {
             let of_file = match Path::new(file).extension().and_then(|extension| extension.to_str()) {
                 Some("c") => "c",
                 Some("hip" | "cpp") => "cpp",
+                // The tests of the Python package run it.
+                Some("py") => "python",
                 _ => "rust",
             };
             assert_eq!(language, of_file, "{page}: {file}:{anchor}");

@@ -16,6 +16,38 @@
 //! | 32 | the hash of the method's name and types | for each call its status, 64 bits |
 //! | 40 | for each call 32 bits each: µs that its lane waits longer (0: no end), its lane | |
 //! | then | the words of the first call, of the second, ... | the same |
+//!
+//! This page is for answerers in other languages too (`hostcall.remote` in Python is one).
+//! `tests/messages.json` has messages that the tests of each of them read and write.
+//!
+//! # Words, statuses and hashes
+//! Words are those of [`hostcall_abi::wire::Wire`], and a status is [`Status::to_bits`]. The hash is
+//! [`hostcall_abi::schema::of_method`]'s, of a name such as `Features::of`. A call that did not end with `Ok`
+//! has words too, which mean nothing. An answer without a result may say that it has 0 words a call.
+//!
+//! # Keys
+//! A question is the payload of a query of zenoh's, of which the target is `BestMatching`, and its answer
+//! that of the query's one reply, whose key is the question's. An answerer declares `hostcall/JOB/NAME/**` as
+//! a complete queryable.
+//!
+//! | key | what |
+//! |---|---|
+//! | `hostcall/JOB/NAME/Features/of` | questions to the method `Features::of` of what is exported as NAME |
+//! | `hostcall/JOB/NAME/-askers-/PROCESS` | liveliness token of a process that asks: its number, hexadecimal |
+//!
+//! That nobody waits any more is a query to all who answer (`All`), which nobody replies to.
+//!
+//! # What an answerer does with a question
+//! 1. One that is no message is dropped: the query ends without a reply. Another version is refused with
+//!    `TypeMismatch`, a method that it does not have with `NoSuchService`, another hash with `TypeMismatch`:
+//!    a status for each call, and 0 words.
+//! 2. A number of a process that was here before is dropped: it never runs twice. Numbers come in about their
+//!    order. Of a process the highest is kept, and which of the 8,191 below it were here; older ones count as
+//!    such.
+//! 3. With as many questions or bytes as it may have, each call gets `Busy`.
+//! 4. Each call gets one status. One that is answered after its lane's time is up gets `TimedOut`.
+//! 5. The query is dropped without a reply when the time of all its lanes is up, when a message says that
+//!    nobody waits, and when the token of the process that asked is gone.
 
 use hostcall_abi::status::Status;
 use hostcall_abi::word::MAX_TYPED_WORDS;

@@ -370,3 +370,20 @@ fn several_questions_may_be_under_way() {
     let device = open(&session, Gather::default().batches(4));
     assert!(ask(&device, 32, 0, 10).0.iter().all(|got| *got >= OK));
 }
+
+/// Threads that send questions overtake each other. Whoever answers takes all of them all the same.
+#[test]
+fn questions_that_are_overtaken_are_answered() {
+    let address = address();
+    let _answerer = Answerer::start("answers", &address);
+    let session = Session::builder().connect(&*address).open().unwrap();
+    let device = open(&session, Gather::default().calls(1).batches(256));
+    until_answered(&device);
+    let (stream, out) = (device.stream().unwrap(), device.alloc_zeroed::<u64>(1024).unwrap());
+    for _ in 0..3 {
+        let launch = asks.launch(&stream, Grid::new(1024, 1), (0, 5, &out)).unwrap();
+        launch.wait_for(LONG).expect("no call hangs");
+        let lost = out.read().unwrap().into_iter().filter(|got| *got < OK).collect::<Vec<_>>();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+}

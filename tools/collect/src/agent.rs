@@ -7,9 +7,9 @@
 
 use crate::local::{Local, sends};
 use crate::traces::{self, Recorded};
-use crate::waits;
 use crate::wire::{self, Item, Key, MOST_BYTES, MOST_ITEMS, What};
 use crate::{Outcome, clocks, complain};
+use crate::{top, waits};
 use hostcall_locks::Mutex;
 use hostcall_remote::{Asked, Member, Session};
 use std::collections::HashMap;
@@ -40,12 +40,12 @@ pub fn run(session: &Session, local: &Local, host: &str) -> Outcome {
     let (known, is_known) = sync_channel(1);
     let _answers = {
         let (local, under_way) = (local.clone(), Arc::new(AtomicUsize::new(0)));
-        let recorded = Arc::new(Recorded::new(&name));
+        let (recorded, agent) = (Arc::new(Recorded::new(&name)), Arc::<str>::from(&*name));
         session.answer(&name, move |asked| {
             if asked.what() == clocks::WHAT {
                 let _ = known.try_send(());
             }
-            answer(asked, &local, &recorded, &under_way);
+            answer(asked, &agent, &local, &recorded, &under_way);
         })?
     };
     let _named = session.announce(&name)?;
@@ -132,16 +132,24 @@ impl Tells<'_> {
 }
 
 /// Answers a question on a thread of its own.
-fn answer(asked: Asked, local: &Local, recorded: &Arc<Recorded>, under_way: &Arc<AtomicUsize>) {
+fn answer(
+    asked: Asked,
+    agent: &Arc<str>,
+    local: &Local,
+    recorded: &Arc<Recorded>,
+    under_way: &Arc<AtomicUsize>,
+) {
     if under_way.fetch_add(1, Ordering::SeqCst) >= MOST_ASKED {
         under_way.fetch_sub(1, Ordering::SeqCst);
         return;
     }
-    let (local, recorded, counted) = (local.clone(), recorded.clone(), under_way.clone());
+    let (agent, local) = (agent.clone(), local.clone());
+    let (recorded, counted) = (recorded.clone(), under_way.clone());
     let run = move || {
         match asked.what() {
             clocks::WHAT => asked.answer(clocks::answer()),
             waits::WHAT => waits::answer(&asked, &local),
+            top::WHAT => top::answer(asked, &agent, &local),
             what if what.starts_with(traces::WHAT) => recorded.answer(&asked, &local),
             _ => {}
         }

@@ -27,6 +27,7 @@
 //! | a rank that is stopped | it does not beat any more for 1 s | |
 //! | a machine that is gone | the names of its agent end, after 1.5 s | |
 //! | waits | the collector asks all agents twice, and these their ranks ([`waits`]) | who asks |
+//! | what each rank does | the same, again and again; an answer a rank ([`top`], [`table`]) | who asks |
 //! | traces | ranks write them on their machines; agents send the files when they are asked ([`traces`]) | who asks |
 //! | clocks | 16 round trips to each agent, of which the shortest counts ([`clocks`]) | who asks |
 //!
@@ -46,6 +47,8 @@ pub mod clocks;
 pub mod collector;
 pub mod job;
 pub mod local;
+pub mod table;
+pub mod top;
 pub mod traces;
 pub mod waits;
 pub mod wire;

@@ -7,6 +7,7 @@ use crate::complain;
 use crate::wire::{Item, What, Who};
 use hostcall::watch::{self, Failure, Following, News, Process, Request, WatchError};
 use hostcall_locks::Mutex;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -47,12 +48,23 @@ pub fn sends<T: Send + 'static>(
     move |item| to.send(make(item)).is_ok()
 }
 
+/// A rank that is followed, and for how long it has said nothing, where that is long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The rank.
+    pub who: Who,
+    /// In seconds.
+    pub silent_s: Option<f64>,
+}
+
 /// The ranks that are followed.
 #[derive(Clone, Default)]
 pub struct Local {
     scope: Arc<Scope>,
     /// By their numbers. Those without a name have not said it yet.
     followed: Arc<Mutex<HashMap<u32, Option<Who>>>>,
+    /// When silent ones were heard last.
+    silent: Arc<Mutex<HashMap<u32, Instant>>>,
     /// Processes that are not followed, as long as they are there.
     refused: Arc<Mutex<HashSet<u32>>>,
 }
@@ -137,6 +149,16 @@ impl Local {
         Ok(processes)
     }
 
+    /// Returns the ranks, and who of them is silent.
+    pub fn seen(&self) -> Vec<Seen> {
+        let silent = self.silent.lock().clone();
+        let seen = |who: Who| {
+            let silent_s = silent.get(&who.pid).map(|heard| heard.elapsed().as_secs_f64());
+            Seen { who, silent_s }
+        };
+        self.ranks().into_iter().map(seen).collect()
+    }
+
     /// Returns the ranks.
     pub fn ranks(&self) -> Vec<Who> {
         self.followed.lock().values().flatten().cloned().collect()
@@ -189,6 +211,7 @@ impl<T: Told> Rank<T> {
                 why.into_iter().for_each(|why| complain(why.to_string()));
             }
         }
+        self.local.silent.lock().remove(&self.pid);
         self.local.followed.lock().remove(&self.pid);
     }
 
@@ -203,6 +226,7 @@ impl<T: Told> Rank<T> {
                 Ok(Some(news)) => {
                     self.heard = Instant::now();
                     if std::mem::take(&mut self.is_silent) {
+                        self.local.silent.lock().remove(&self.pid);
                         self.sum_up().ok_or(None)?;
                     }
                     self.take(news).ok_or(None)?;
@@ -212,6 +236,9 @@ impl<T: Told> Rank<T> {
                 Err(error) => return Err(Some(error)),
             }
             self.is_silent = self.heard.elapsed() >= SILENT;
+            if self.is_silent {
+                self.local.silent.lock().insert(self.pid, self.heard);
+            }
             if self.summed_up.elapsed() >= SUM_UP {
                 self.sum_up().ok_or(None)?;
             }

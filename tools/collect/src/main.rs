@@ -7,7 +7,7 @@ use hostcall::watch::report;
 use hostcall_collect::collector::{self, Ends};
 use hostcall_collect::local::{Local, Scope};
 use hostcall_collect::wire::host_name;
-use hostcall_collect::{Outcome, agent, complain, connecting, listening, raise_limits, traces, waits};
+use hostcall_collect::{Outcome, agent, complain, connecting, listening, raise_limits, top, traces, waits};
 use hostcall_remote::Session;
 use serde_json::json;
 use std::io::Write;
@@ -53,11 +53,18 @@ struct Arguments {
     /// file for Perfetto, on one time line
     #[arg(long, value_name = "FILE.pftrace", requires = "connect", conflicts_with = "waits")]
     trace: Option<PathBuf>,
-    /// For how long, in seconds
-    #[arg(long = "for", value_name = "SECONDS", default_value_t = 5.0, requires = "trace")]
-    for_s: f64,
-    /// Prints one JSON object
-    #[arg(long, requires = "waits")]
+    /// Shows what each rank does, again and again: calls, errors and posts a second, what waits, what is
+    /// lost. With --connect the ranks of all machines
+    #[arg(long, conflicts_with_all = ["waits", "trace", "listen", "until_end"])]
+    top: bool,
+    /// Seconds between two looks of --top
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, requires = "top")]
+    every: f64,
+    /// For how long, in seconds: --trace 5 without it, --top until it is interrupted
+    #[arg(long = "for", value_name = "SECONDS")]
+    for_s: Option<f64>,
+    /// Prints one JSON object, with --top one for each look
+    #[arg(long)]
     json: bool,
     /// Processes of this machine; all of the user's without one
     pids: Vec<u32>,
@@ -66,7 +73,7 @@ struct Arguments {
 impl Arguments {
     /// Says whether it asks the agents once, and is none.
     fn asks(&self) -> bool {
-        self.waits || self.trace.is_some()
+        self.waits || self.top || self.trace.is_some()
     }
 }
 
@@ -106,7 +113,18 @@ fn session(arguments: &Arguments) -> Result<Session, hostcall_remote::RemoteErro
     builder.open()
 }
 
+/// Reads a number of seconds.
+fn seconds(given: f64, option: &str) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(given).map_err(|_| format!("{option} takes seconds, such as 5"))
+}
+
 fn run(arguments: Arguments) -> Outcome {
+    if arguments.for_s.is_some() && !arguments.top && arguments.trace.is_none() {
+        return Err("--for goes with --trace or --top".into());
+    }
+    if arguments.json && !arguments.top && !arguments.waits {
+        return Err("--json goes with --waits or --top".into());
+    }
     raise_limits();
     let is_agent = !arguments.connect.is_empty() && !arguments.asks();
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
@@ -128,31 +146,55 @@ fn run(arguments: Arguments) -> Outcome {
             true => {
                 Err("name with --connect where one listens; `hostcall waits` says it of this machine".into())
             }
+            false if arguments.top => {
+                let of_thread = local.clone();
+                let follow = move || of_thread.follow(&|_| true);
+                std::thread::Builder::new().name("hostcall-find".into()).spawn(follow)?;
+                ends_by_signal(&ends)?;
+                top::run(&top::Source::Here(&local), top_options(&arguments)?)
+            }
             false => collector::run_here(&local, &ends),
         };
     }
     if !arguments.connect.is_empty() {
         // Before the link is made, which an agent waits for.
-        let stop = ends.interrupted.clone();
-        let watch = move || {
-            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            std::process::exit(0)
-        };
-        std::thread::Builder::new().name("hostcall-signals".into()).spawn(watch)?;
+        ends_by_signal(&ends)?;
     }
     let session = session(&arguments)?;
     if arguments.waits {
         return say_waits(&session, &arguments);
     }
+    if arguments.top {
+        return top::run(&top::Source::Agents(&session), top_options(&arguments)?);
+    }
     if let Some(file) = &arguments.trace {
-        return record(&session, file, arguments.for_s);
+        return record(&session, file, arguments.for_s.unwrap_or(5.0));
     }
     if arguments.connect.is_empty() {
         return collector::run(&session, &ends);
     }
     agent::run(&session, &local, &host.unwrap_or_default())
+}
+
+/// Has a signal end the process from now on.
+fn ends_by_signal(ends: &Ends) -> std::io::Result<()> {
+    let stop = ends.interrupted.clone();
+    let watch = move || {
+        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        std::process::exit(0)
+    };
+    std::thread::Builder::new().name("hostcall-signals".into()).spawn(watch).map(drop)
+}
+
+fn top_options(arguments: &Arguments) -> Result<top::Options, String> {
+    Ok(top::Options {
+        every: seconds(arguments.every, "--every")?,
+        for_s: arguments.for_s.map(|for_s| seconds(for_s, "--for")).transpose()?,
+        wait_first: LINKED,
+        json: arguments.json,
+    })
 }
 
 fn record(session: &Session, file: &Path, for_s: f64) -> Outcome {

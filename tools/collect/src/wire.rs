@@ -193,8 +193,12 @@ pub fn read_json<T: for<'a> Deserialize<'a>>(bytes: &[u8], most: usize) -> Resul
     serde_json::from_slice(bytes).map_err(|error| format!("it is none: {error}"))
 }
 
+/// Returns whether a name is no longer than names are.
+pub fn is_name(name: &str) -> bool {
+    name.len() <= MOST_NAME_BYTES
+}
+
 fn is_bounded(item: &Item) -> bool {
-    let is_name = |name: &str| name.len() <= MOST_NAME_BYTES;
     let is_failure = |failure: &Failure| {
         is_name(&failure.device)
             && is_name(&failure.kernel)

@@ -9,6 +9,8 @@ mod common;
 
 use common::{Program, address, job};
 use hostcall::watch::{DeviceState, Polled, Process, Wait, Why, explain};
+use hostcall_collect::local::Seen;
+use hostcall_collect::top::{self, Counted, Said};
 use hostcall_collect::wire::{Item, Message, VERSION, What, Who, rank_name};
 use hostcall_collect::{connecting, raise_limits, waits};
 use hostcall_remote::{Member, Session};
@@ -46,6 +48,17 @@ fn said(rank: u32, looks: u64) -> Process {
     process
 }
 
+/// What an agent says of its rank to who shows all.
+fn top_answers(agent: &str, who: &Who) -> [Vec<u8>; 2] {
+    let ranks = vec![Seen { who: who.clone(), silent_s: None }];
+    let counted = Counted { at_s: 1.5, calls: u64::from(who.pid), waiting: 32, ..Counted::default() };
+    [
+        Said::Ranks { version: VERSION, agent: agent.to_owned(), ranks },
+        Said::Counted { agent: agent.to_owned(), who: who.clone(), counted },
+    ]
+    .map(|said| serde_json::to_vec(&said).unwrap())
+}
+
 impl Machine {
     fn new(rank: u32, job: &str, address: &str) -> Self {
         let session = connecting(job).connect(address).open().unwrap();
@@ -58,11 +71,13 @@ impl Machine {
             since_ms: 7,
         };
         let looks = Arc::new(AtomicU64::new(0));
+        let (agent, of_rank) = (name.clone(), who.clone());
         let answers = session.answer(&name, move |asked| match asked.what() {
             waits::WHAT => {
                 let process = said(rank, looks.fetch_add(1, Ordering::Relaxed));
                 asked.answer(serde_json::to_vec(&process).unwrap());
             }
+            top::WHAT => top_answers(&agent, &of_rank).into_iter().for_each(|answer| asked.answer(answer)),
             _ => asked.answer(hostcall_collect::clocks::answer()),
         });
         let named = [session.announce(&name).unwrap(), session.announce(&rank_name(&name, &who)).unwrap()];
@@ -164,6 +179,24 @@ fn ranks_take_no_more_however_many_there_are() {
         (before.processes.len() == count as usize && now.processes.len() == count as usize)
             .then_some((before, now))
     });
+    let mut looks = 0;
+    common::until(|| {
+        looks += 1;
+        let begun = Instant::now();
+        let top = common::collect(&["--job", &job, "--connect", &address, "--top", "--json", "--for", "0"]);
+        top.code();
+        let look: serde_json::Value = serde_json::from_str(top.said().lines().next()?).ok()?;
+        let ranks = look["ranks"].as_array()?;
+        let answer = ranks.iter().filter(|rank| rank["state"] == "answers").count();
+        println!(
+            "look {looks} of `--top`: {answer} ranks have answered, the whole command {:.1?}",
+            begun.elapsed()
+        );
+        (answer == count as usize).then_some(())
+    });
+    let bytes: usize =
+        top_answers("node-1000.1", &machines[count as usize - 1].who).iter().map(Vec::len).sum();
+    println!("answers of a rank to it: {bytes} bytes");
     let lost = collects.said().matches("is not heard any more").count();
     println!("links that were given up meanwhile: {lost}");
     assert_eq!((before.refused, now.refused), (0, 0));

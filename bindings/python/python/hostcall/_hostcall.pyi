@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any, final
 
-__all__ = ["RawBuffer", "RawChannel", "RawCode", "RawContext", "RawDevice", "RawFence", "RawLaunch", "RawPage", "RawPointRecording", "RawPostQueue", "RawTracer", "arrow_stream", "caller", "check_number", "check_of", "demo_kernel", "devices", "end_with", "metrics", "metrics_text", "number_of", "xla_handlers"]
+__all__ = ["RawBuffer", "RawChannel", "RawCode", "RawContext", "RawDevice", "RawFence", "RawLaunch", "RawPage", "RawPointRecording", "RawPostQueue", "RawSignature", "RawTracer", "arrow_stream", "caller", "check_number", "check_of", "demo_kernel", "devices", "end_with", "metrics", "metrics_text", "number_of", "xla_handlers"]
 
 _Check = tuple[str, str, int, tuple[int, int, int], tuple[int, int, int], int, int]
 _Lost = tuple[str, int, str, int, int]
@@ -32,6 +32,13 @@ class RawTracer:
 class RawPointRecording:
     def switch(self, is_on: bool) -> None: ...
     def end(self) -> None: ...
+
+@final
+class RawSignature:
+    def __new__(cls, name: str, arguments: Sequence[str], results: Sequence[str]) -> RawSignature: ...
+    def schema(self, name: str) -> int: ...
+    def decode(self, words: bytes) -> tuple[Any, ...] | None: ...
+    def encode(self, value: object) -> bytes: ...
 
 @final
 class RawDevice:
