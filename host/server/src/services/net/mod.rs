@@ -160,12 +160,8 @@ impl SocketsAsyncHandler for SharedHandler<OpenSockets> {
 
     async fn receive(&self, socket: u64, peek: bool, room: usize) -> Result<(Words, Vec<u8>), CallError> {
         let socket = self.0.get(socket)?;
-        let mut bytes = Vec::new();
-        let room = room.min(MAX_BYTES);
-        bytes.try_reserve_exact(room).map_err(|_| CallError::Busy)?;
-        bytes.resize(room, 0);
-        let (len, from) = told(socket.receive(peek, &mut bytes, &self.0.bounds.connect).await)?;
-        bytes.truncate(len);
+        let received = socket.receive(peek, room.min(MAX_BYTES), &self.0.bounds.connect).await;
+        let (bytes, from) = told(received)?;
         Ok((from.map_or(NONE, packed), bytes))
     }
 

@@ -17,6 +17,9 @@ use std::time::Duration;
 /// What a `read` on Linux ends with after its time.
 const WOULD_BLOCK: i32 = 11;
 
+/// There is no memory for what comes.
+const NO_MEMORY: i32 = 12;
+
 /// What took too long.
 const TIMED_OUT: i32 = 110;
 
@@ -128,29 +131,35 @@ impl Socket {
         Ok((Self::new(Kind::Stream(stream)), from))
     }
 
-    /// Waits for data or a datagram. Returns how much there is, and a datagram's sender; of those only who may be heard.
+    /// Waits for data or a datagram, of which there is memory for `room` bytes only once it is there. Returns it, and a datagram's
+    /// sender; of those only who may be heard.
     pub async fn receive(
         &self,
         peek: bool,
-        room: &mut [u8],
+        room: usize,
         open: &Rules,
-    ) -> io::Result<(usize, Option<SocketAddr>)> {
+    ) -> io::Result<(Vec<u8>, Option<SocketAddr>)> {
         let limit_ns = self.read_timeout_ns.load(Ordering::Relaxed);
         match &self.kind {
             Kind::Stream(stream) => {
-                let mut once = |mut stream: &TcpStream| match peek {
-                    true => stream.peek(room),
-                    false => stream.read(room),
+                let once = |mut stream: &TcpStream| {
+                    let mut bytes = zeros(room)?;
+                    let len = if peek { stream.peek(&mut bytes)? } else { stream.read(&mut bytes)? };
+                    bytes.truncate(len);
+                    Ok((bytes, None))
                 };
-                let len = match self.is_nonblocking() {
+                match self.is_nonblocking() {
                     true => once(stream.get_ref()),
                     false => within(limit_ns, WOULD_BLOCK, stream.read_with(once)).await,
-                };
-                len.map(|len| (len, None))
+                }
             }
             Kind::Datagrams { socket, senders } => {
-                let mut once = |socket: &UdpSocket| {
-                    let (len, from) = if peek { socket.peek_from(room)? } else { socket.recv_from(room)? };
+                let once = |socket: &UdpSocket| {
+                    let mut bytes = zeros(room)?;
+                    let (len, from) = match peek {
+                        true => socket.peek_from(&mut bytes)?,
+                        false => socket.recv_from(&mut bytes)?,
+                    };
                     match senders {
                         Some(senders) => note(&mut senders.lock(), from),
                         None if open.allow(from) => {}
@@ -162,7 +171,8 @@ impl Socket {
                             return Err(io::Error::from_raw_os_error(WOULD_BLOCK));
                         }
                     }
-                    Ok((len, Some(from)))
+                    bytes.truncate(len);
+                    Ok((bytes, Some(from)))
                 };
                 match self.is_nonblocking() {
                     true => once(socket.get_ref()),
@@ -272,6 +282,14 @@ impl Socket {
             _ => return Err(CallError::Malformed),
         })
     }
+}
+
+/// Memory to receive into.
+fn zeros(len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| io::Error::from_raw_os_error(NO_MEMORY))?;
+    bytes.resize(len, 0);
+    Ok(bytes)
 }
 
 /// Notes who sent.
