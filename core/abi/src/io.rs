@@ -29,6 +29,10 @@ pub enum Error {
     NotUtf8,
     /// The host opened no directory to kernels.
     NoDir,
+    /// The host does not open this name or address of the network to kernels.
+    NetDenied,
+    /// Nobody knows an address of this name.
+    NoSuchName,
     /// Another error of the host's operating system: its `errno`.
     Os(i32),
     /// The call itself failed.
@@ -36,7 +40,7 @@ pub enum Error {
 }
 
 /// The errors that have a code of their own, which is −1 for the first.
-const CODED: [Error; 10] = [
+const CODED: [Error; 12] = [
     Error::NotFound,
     Error::PermissionDenied,
     Error::AlreadyExists,
@@ -47,6 +51,8 @@ const CODED: [Error; 10] = [
     Error::UnexpectedEnd,
     Error::NotUtf8,
     Error::NoDir,
+    Error::NetDenied,
+    Error::NoSuchName,
 ];
 
 impl Error {
@@ -63,6 +69,11 @@ impl Error {
             Error::NoDir => {
                 "the host opened no directory to kernels: open one with `Builtins::builder().dir(..)`"
             }
+            Error::NetDenied => {
+                "the host does not open this name or address to kernels: open it with `Builtins::builder().net(..)` or \
+                 `.listen(..)`, or `--net` or `--listen` of `hostcall run`"
+            }
+            Error::NoSuchName => "nobody knows an address of this name",
             Error::InvalidInput => "the path, offset or options make no sense",
             Error::TooManyOpen => "too many files are open",
             Error::Closed => "the file was closed",
@@ -163,6 +174,8 @@ impl fmt::Debug for Error {
             Error::UnexpectedEnd => "UnexpectedEnd",
             Error::NotUtf8 => "NotUtf8",
             Error::NoDir => "NoDir",
+            Error::NetDenied => "NetDenied",
+            Error::NoSuchName => "NoSuchName",
             Error::Os(code) => {
                 return match os_error(*code) {
                     Some(name) => write!(f, "Os({code}: {name})"),

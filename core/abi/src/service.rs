@@ -29,6 +29,8 @@ pub mod number {
     pub const TRACE: u16 = 120;
     /// Closures of the host: `Hostcall`.
     pub const HOSTCALL: u16 = 128;
+    /// Sockets and names of the network.
+    pub const NET: u16 = 160;
     /// What kernels of other compilers print and check.
     pub const FOREIGN: u16 = 192;
     /// A post of a check of such a kernel that has failed, in pieces as a panic's: eight 32-bit words (line, bytes of the file's

@@ -1,6 +1,6 @@
 //! What Rust's own `std` calls where it has hostcall's platform layer (`tools/build/std`), and the kernel that runs a program's
 //! `fn main()`. Both sides are C functions of the same names, because `std` can depend on no crate of ours: [`files`] has
-//! those about files and folders, [`threads`] those about threads, this module the rest.
+//! those about files and folders, [`net`] those about the network, [`threads`] those about threads, this module the rest.
 //!
 //! A function that fails returns an error's number: an `errno` of Linux, or one of the numbers behind [`OWN_ERRORS`]. A length is
 //! not negative, and the negative number is an error.
@@ -13,6 +13,7 @@
 //! function returns, and with room for one value where it writes one.
 
 mod files;
+mod net;
 mod threads;
 
 use crate::abi::CallError;
@@ -42,6 +43,8 @@ fn number(error: CallError) -> i32 {
         Error::OutsideDir => OWN_ERRORS,
         Error::NoDir => OWN_ERRORS + 1,
         Error::UnexpectedEnd => OWN_ERRORS + 2,
+        Error::NetDenied => OWN_ERRORS + 4,
+        Error::NoSuchName => OWN_ERRORS + 5,
         _ => OWN_ERRORS + 3,
     }
 }
@@ -59,6 +62,21 @@ fn length(result: Result<usize, CallError>) -> i64 {
 /// What a function returns that gives the length of what may be there, or -1, and all of it if there was room.
 fn length_of_any(result: Result<(Option<u64>, usize), CallError>) -> i64 {
     result.ok().and_then(|(len, _)| len).map_or(-1, |len| len as i64)
+}
+
+/// Writes a value for the caller, or returns the error.
+///
+/// # Safety
+/// `to` has room for a value.
+unsafe fn put<T>(result: Result<T, CallError>, to: *mut T) -> i32 {
+    match result {
+        Ok(value) => {
+            // SAFETY: the caller's promise.
+            unsafe { to.write(value) };
+            0
+        }
+        Err(error) => number(error),
+    }
 }
 
 /// The caller's bytes.

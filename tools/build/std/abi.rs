@@ -12,6 +12,9 @@ pub struct Metadata {
     pub mode: u32,
 }
 
+/// An address of the network; the layer's `net` says how it is packed.
+pub type Address = [u64; 3];
+
 macro_rules! functions {
     ($($symbol:literal $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         unsafe extern "C" {
@@ -70,4 +73,21 @@ functions! {
     "__hostcall_std_remove_dir_all" remove_dir_all(path: *const u8, len: usize) -> i32;
     "__hostcall_std_rename" rename(from: *const u8, from_len: usize, to: *const u8, to_len: usize) -> i32;
     "__hostcall_std_copy" copy(from: *const u8, from_len: usize, to: *const u8, to_len: usize) -> i64;
+    "__hostcall_std_socket_open" socket_open(kind: u32, at: *const Address, timeout_ns: u64, socket: *mut u64) -> i32;
+    "__hostcall_std_socket_connect" socket_connect(socket: u64, to: *const Address) -> i32;
+    "__hostcall_std_socket_accept" socket_accept(socket: u64, new: *mut u64, from: *mut Address) -> i32;
+    "__hostcall_std_socket_receive" socket_receive(
+        socket: u64,
+        peek: bool,
+        data: *mut u8,
+        len: usize,
+        from: *mut Address
+    ) -> i64;
+    "__hostcall_std_socket_send" socket_send(socket: u64, to: *const Address, data: *const u8, len: usize) -> i64;
+    "__hostcall_std_socket_address" socket_address(socket: u64, of_peer: bool, address: *mut Address) -> i32;
+    "__hostcall_std_socket_set" socket_set(socket: u64, option: u32, value: u64) -> i32;
+    "__hostcall_std_socket_get" socket_get(socket: u64, option: u32, value: *mut u64) -> i32;
+    "__hostcall_std_socket_duplicate" socket_duplicate(socket: u64, other: *mut u64) -> i32;
+    "__hostcall_std_socket_close" socket_close(socket: u64);
+    "__hostcall_std_lookup" lookup(name: *const u8, len: usize, port: u32, data: *mut u8, data_len: usize) -> i64;
 }

@@ -7,6 +7,8 @@ const OWN: i32 = 1 << 16;
 const OUTSIDE_DIR: i32 = OWN;
 const NO_DIR: i32 = OWN + 1;
 const UNEXPECTED_END: i32 = OWN + 2;
+const NET_DENIED: i32 = OWN + 4;
+const NO_SUCH_NAME: i32 = OWN + 5;
 
 /// The number of the last error, which nobody keeps.
 pub fn errno() -> i32 {
@@ -19,7 +21,7 @@ pub fn is_interrupted(number: i32) -> bool {
 
 pub fn decode_error_kind(number: i32) -> ErrorKind {
     match number {
-        1 | 13 | OUTSIDE_DIR | NO_DIR => ErrorKind::PermissionDenied,
+        1 | 13 | OUTSIDE_DIR | NO_DIR | NET_DENIED => ErrorKind::PermissionDenied,
         2 => ErrorKind::NotFound,
         4 => ErrorKind::Interrupted,
         7 => ErrorKind::ArgumentListTooLong,
@@ -43,8 +45,17 @@ pub fn decode_error_kind(number: i32) -> ErrorKind {
         38 | 95 => ErrorKind::Unsupported,
         39 => ErrorKind::DirectoryNotEmpty,
         40 => ErrorKind::FilesystemLoop,
+        98 => ErrorKind::AddrInUse,
+        99 => ErrorKind::AddrNotAvailable,
+        100 => ErrorKind::NetworkDown,
+        101 => ErrorKind::NetworkUnreachable,
+        103 => ErrorKind::ConnectionAborted,
         104 => ErrorKind::ConnectionReset,
+        107 => ErrorKind::NotConnected,
         110 => ErrorKind::TimedOut,
+        111 => ErrorKind::ConnectionRefused,
+        113 => ErrorKind::HostUnreachable,
+        115 => ErrorKind::InProgress,
         116 => ErrorKind::StaleNetworkFileHandle,
         122 => ErrorKind::QuotaExceeded,
         UNEXPECTED_END => ErrorKind::UnexpectedEof,
@@ -52,7 +63,7 @@ pub fn decode_error_kind(number: i32) -> ErrorKind {
     }
 }
 
-/// What an error says. Of the system's, those that files and streams end with have the words that Linux has for them, so that
+/// What an error says. Of the system's, those that files, streams and sockets end with have the words that Linux has for them, so that
 /// a program prints the same there.
 pub fn error_string(number: i32) -> String {
     let text = match number {
@@ -83,11 +94,28 @@ pub fn error_string(number: i32) -> String {
         39 => "Directory not empty",
         40 => "Too many levels of symbolic links",
         84 => "Invalid or incomplete multibyte or wide character",
+        89 => "Destination address required",
+        90 => "Message too long",
         95 => "Operation not supported",
+        97 => "Address family not supported by protocol",
+        98 => "Address already in use",
+        99 => "Cannot assign requested address",
+        100 => "Network is down",
+        101 => "Network is unreachable",
+        103 => "Software caused connection abort",
+        104 => "Connection reset by peer",
+        107 => "Transport endpoint is not connected",
+        110 => "Connection timed out",
+        111 => "Connection refused",
+        113 => "No route to host",
         122 => "Disk quota exceeded",
         OUTSIDE_DIR => "the path leads out of the directory that the host opened (`--dir`)",
         NO_DIR => "the host opened no directory to the program",
         UNEXPECTED_END => "the file or stream ended too early",
+        NET_DENIED => {
+            "the host does not open this name or address to the program (`--net` lets it connect, `--listen` listen)"
+        }
+        NO_SUCH_NAME => "failed to lookup address information",
         number if number > OWN => "the call to the host failed",
         _ => "an error of the host's system",
     };

@@ -5,7 +5,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hostcall::Grid;
 use hostcall::device::SoftwareDeviceConfig;
-use hostcall::services::Lines;
+use hostcall::services::{Lines, NetRule};
 use hostcall_build::{Request, Target};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -259,6 +259,14 @@ pub struct RunOptions {
     /// Folder whose files the program can reach; `/` opens all
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub dir: PathBuf,
+    /// Lets a program with `std` connect and send to a host, by name or address, at a port or at all: `example.com:443`, `10.0.0.7`,
+    /// `[::1]:8080`; `*` is any host. May be given several times; without it the program reaches none
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub net: Vec<NetRule>,
+    /// Lets a program with `std` listen at an address of this machine, at a port or at all: `127.0.0.1:8080`; `*` is any address. May be
+    /// given several times
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    pub listen: Vec<NetRule>,
     /// Puts in front of each line that the program prints the device, launch, workgroup and lane which it comes from
     #[arg(long)]
     pub prefix: bool,

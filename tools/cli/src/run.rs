@@ -8,7 +8,7 @@ use crate::wait::{BY_SIGNAL, Event, Started, wait};
 use crate::{Outcome, USAGE, complain, llvm, output, spawn};
 use hostcall::Device;
 use hostcall::device::{Grid, KernelResources, LoadedKernel, SoftwareDeviceConfig};
-use hostcall::services::Builtins;
+use hostcall::services::{Builtins, BuiltinsBuilder};
 use hostcall::trace::Tracer;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -180,7 +180,13 @@ fn open(
     let builtins = options
         .variables()
         .fold(Builtins::builder(), |builtins, (name, value)| builtins.env(name, value))
-        .dir(&options.dir)
+        .dir(&options.dir);
+    let builtins = options.net.iter().cloned().fold(builtins, BuiltinsBuilder::net);
+    let builtins = options
+        .listen
+        .iter()
+        .cloned()
+        .fold(builtins, BuiltinsBuilder::listen)
         .args(&options.program)
         .lines(options.lines());
     let builtins = match options.report {

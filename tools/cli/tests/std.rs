@@ -6,9 +6,11 @@ use common::{expect, fed, hostcall, stderr, stdout};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use tempfile::TempDir;
@@ -248,6 +250,102 @@ fn a_panic_of_a_thread_ends_the_program() {
         assert_eq!(ran.status.code(), Some(101), "{device}: {}", stderr(&ran));
         let told = stderr(&ran);
         assert!(told.contains("thread 'other'") && told.contains("\nin a thread\n"), "{device}: {told}");
+    }
+}
+
+/// Runs the program on each device with the options and arguments, which spaces divide.
+fn with(options: &str, arguments: &str) -> Vec<(&'static str, Output)> {
+    let (_outer, open) = folder();
+    let ran = ordinary().iter().map(|(device, image)| {
+        let mut command = hostcall(["run", "--device", device]);
+        command.args(options.split_whitespace()).arg(image).args(arguments.split_whitespace());
+        (*device, command.current_dir(&open).output().unwrap())
+    });
+    ran.collect()
+}
+
+#[test]
+fn programs_do_with_the_network_what_they_do_on_linux() {
+    let linux = Command::new(native()).arg("net").output().unwrap();
+    assert_eq!((linux.status.code(), &*stderr(&linux)), (Some(0), ""));
+    for (_, ran) in with("--net 127.0.0.1 --net localhost --listen 127.0.0.1", "net") {
+        expect(&ran, 0, &stdout(&linux), "");
+    }
+}
+
+/// A server of the loopback that answers each who connects with what it hears.
+fn echoes() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut heard) = (stream.unwrap(), String::new());
+            stream.read_to_string(&mut heard).unwrap();
+            write!(stream, "heard {heard:?}").unwrap();
+        }
+    });
+    port
+}
+
+#[test]
+fn the_network_is_open_as_far_as_is_told() {
+    let port = echoes();
+    let (number, name) = (format!("127.0.0.1:{port}"), format!("localhost:{port}"));
+    let denied = "PermissionDenied: the host does not open this name or address to the program (`--net` lets it connect, \
+                  `--listen` listen) (os error 65540)";
+    let heard = r#"heard "hello\n""#;
+    let asked = format!("net-to {number} {name}");
+    for (options, to_number, to_name, datagrams) in [
+        (String::new(), denied, denied, "Err(PermissionDenied)"),
+        (format!("--listen {number} --listen {name}"), denied, denied, "Err(PermissionDenied)"),
+        (format!("--net {number}"), heard, denied, "Ok(())"),
+        ("--net 127.0.0.1:1 --net localhost:1".into(), denied, denied, "Ok(())"),
+        // The name was not looked up when its address was asked for.
+        (format!("--net {name}"), denied, heard, "Ok(())"),
+        ("--net *".into(), heard, heard, "Ok(())"),
+    ] {
+        let told = format!("{number}: {to_number}\n{name}: {to_name}\ndatagrams {datagrams}\n");
+        for (_, ran) in with(&options, &asked) {
+            expect(&ran, 0, &told, "");
+        }
+    }
+    let asked = "net-listen 127.0.0.1:0 0.0.0.0:0";
+    for (options, loopback, everywhere) in [
+        ("--net 127.0.0.2:1", "Err(PermissionDenied) Ok(())", "Err(PermissionDenied) Ok(())"),
+        ("--listen 127.0.0.1", "Ok(()) Ok(())", "Err(PermissionDenied) Err(PermissionDenied)"),
+        ("--listen *:0", "Ok(()) Ok(())", "Ok(()) Ok(())"),
+    ] {
+        for (_, ran) in with(options, asked) {
+            expect(&ran, 0, &format!("127.0.0.1:0: {loopback}\n0.0.0.0:0: {everywhere}\n"), "");
+        }
+    }
+}
+
+/// 24 threads wait for what never comes.
+#[test]
+fn waits_for_the_network_hold_nothing_up() {
+    const OPEN: &str = "--net 127.0.0.1 --listen 127.0.0.1";
+    let told = "read them\nfound true\n";
+    for (how, code) in [("end", 0), ("exit", 3), ("panic", 101)] {
+        for (device, ran) in with(OPEN, &format!("net-waits {how}")) {
+            let outcome = (ran.status.code(), stdout(&ran));
+            assert_eq!(outcome, (Some(code), told.to_owned()), "{device} {how}: {}", stderr(&ran));
+        }
+    }
+    // And then the main one too, until it is ended.
+    let (_outer, open) = folder();
+    for (device, image) in ordinary() {
+        let mut command = hostcall(["run", "--device", device]);
+        command.args(OPEN.split_whitespace()).arg(image).args(["net-waits", "on"]).current_dir(&open);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.by_ref().any(|line| line.unwrap() == "waits"), "{device}");
+        // Not SIGINT, which whoever runs the tests may have them ignore.
+        let ended = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+        assert!(ended.success());
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(143), "{device}: {}", stderr(&ended));
+        assert!(stderr(&ended).contains("Sockets::accept"), "{device}: {}", stderr(&ended));
     }
 }
 

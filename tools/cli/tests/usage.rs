@@ -46,6 +46,12 @@ fn options_are_checked() {
     }
     says(&run(&["--env", "NAME"]), "NAME=VALUE");
     says(&run(&["--env", "=value"]), "NAME=VALUE");
+    for option in ["--net", "--listen"] {
+        says(
+            &run(&[option, "http://here"]),
+            "\"http://here\" is no host with a port or without: name one as example.com:443",
+        );
+    }
     says(&run(&["--stack", "much"]), "number of bytes");
     says(&run(&["--stack", "2000M"]), "number of bytes");
     says(&run(&["--stack", "10"]), "--stack 10 is too little for a lane of cpu: give at least 16384 bytes");

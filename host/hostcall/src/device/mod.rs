@@ -281,5 +281,6 @@ impl Device {
             }
         }
         self.inner.builtins.files().close_all();
+        self.inner.builtins.sockets().close_all();
     }
 }

@@ -50,6 +50,9 @@ const MOST_CALLBACKS: usize = 1024;
 /// Threads of calls that append to outputs: calls to one output wait for the same room, one after the other.
 const OUTPUT_THREADS: usize = 64;
 
+/// Threads that look names of the network up. The system's resolver may wait for minutes; later names wait then.
+const NAME_THREADS: usize = 8;
+
 /// Most threads of async handlers.
 const ASYNC_THREADS: usize = 2;
 
@@ -64,6 +67,8 @@ pub(crate) enum Threads {
     Input,
     /// Writers of the outputs, which wait while nobody reads these: at most [`OUTPUT_THREADS`].
     Output,
+    /// Those who look up names of the network: at most [`NAME_THREADS`].
+    Names,
 }
 
 thread_local! {
@@ -124,7 +129,7 @@ impl Default for Settings {
 pub(crate) struct Engine {
     pub watchdog: Arc<Watchdog>,
     /// Where handlers run that may wait, by [`Threads`].
-    pools: [Arc<Pool>; 4],
+    pools: [Arc<Pool>; 5],
     pub futures: Futures,
     /// Where users' callbacks run, one after the other.
     callbacks: Arc<Pool>,
@@ -161,6 +166,7 @@ impl Engine {
                 pool("hostcall-builtin", of_files),
                 pool("hostcall-input", of(1)),
                 pool("hostcall-prints", of(OUTPUT_THREADS)),
+                pool("hostcall-names", of(NAME_THREADS)),
             ],
             callbacks: pool("hostcall-callback", of(1)),
             futures: Futures::new(

@@ -1,5 +1,5 @@
 //! The host's side of the services that come with hostcall: printing, panics and exit codes, standard streams,
-//! files, heap, arguments and environment, clock.
+//! files, sockets, heap, arguments and environment, clock.
 
 mod clock;
 mod environment;
@@ -8,6 +8,7 @@ mod files;
 mod foreign;
 mod heap;
 mod lines;
+mod net;
 mod pieces;
 mod print;
 mod sink;
@@ -23,6 +24,7 @@ pub use heap::{Heap, HeapUse};
 pub(crate) use heap::{HeapOwner, ProgramMemory};
 pub use hostcall_channel::{Block, FileMapper, HeapMemory, ProcessMemory};
 pub use lines::Lines;
+pub use net::{NetRule, NetRuleError, OpenSockets};
 pub use print::Printer;
 pub(crate) use sink::Append;
 pub use sink::{Sink, Stream, TakenText, Unwritten, hear_text};
@@ -56,6 +58,7 @@ pub struct Builtins {
     stdio: Arc<Stdio>,
     printer: Arc<Printer>,
     files: Arc<OpenFiles>,
+    sockets: Arc<OpenSockets>,
     heap: Heap,
     reports: Reports,
     checks: Arc<Checks>,
@@ -63,7 +66,7 @@ pub struct Builtins {
 }
 
 impl Builtins {
-    /// Starts from: no files, no arguments and variables, the process's standard streams, and a heap of the
+    /// Starts from: no files, no network, no arguments and variables, the process's standard streams, and a heap of the
     /// device's memory.
     pub fn builder() -> BuiltinsBuilder {
         BuiltinsBuilder::default()
@@ -88,6 +91,8 @@ impl Builtins {
             Handler::blocking(files::FilesInTurn::serve(self.files.clone())).on(Threads::Builtins),
             Handler::blocking(device::Folders::serve(SharedHandler(self.files.clone())))
                 .on(Threads::Builtins),
+            Handler::futures(device::Sockets::serve_async(SharedHandler(self.sockets.clone()))),
+            Handler::blocking(device::Names::serve(SharedHandler(self.sockets.clone()))).on(Threads::Names),
             Handler::blocking(device::Stdin::serve(SharedHandler(self.stdio.clone()))).on(Threads::Input),
             Handler::blocking(device::Stdout::serve(SharedHandler(self.stdio.clone()))).on(Threads::Output),
             Handler::blocking(device::Foreign::serve(foreign)).on(Threads::Output),
@@ -120,6 +125,11 @@ impl Builtins {
         &self.files
     }
 
+    /// The open sockets.
+    pub fn sockets(&self) -> &OpenSockets {
+        &self.sockets
+    }
+
     /// Returns the heap, which tells what launches left in it.
     pub fn heap(&self) -> &Heap {
         &self.heap
@@ -140,6 +150,8 @@ impl Builtins {
 pub struct BuiltinsBuilder {
     dir: Option<PathBuf>,
     open_files: Option<usize>,
+    connect: Vec<NetRule>,
+    listen: Vec<NetRule>,
     arguments: Vec<OsString>,
     variables: BTreeMap<OsString, OsString>,
     stdin: Box<dyn Read + Send>,
@@ -155,6 +167,8 @@ impl Default for BuiltinsBuilder {
         Self {
             dir: None,
             open_files: None,
+            connect: Vec::new(),
+            listen: Vec::new(),
             arguments: Vec::new(),
             variables: BTreeMap::new(),
             stdin: Box::new(io::stdin()),
@@ -178,11 +192,26 @@ impl BuiltinsBuilder {
         self
     }
 
-    /// Lets kernels have at most so many files open at a time. Unless it is said, that is half of what the system allows
+    /// Lets kernels have at most so many files and sockets open at a time. Unless it is said, that is half of what the system allows
     /// the process when this is built (`RLIMIT_NOFILE`), at most 4096.
     #[must_use]
     pub fn open_files(mut self, most: usize) -> Self {
         self.open_files = Some(most);
+        self
+    }
+
+    /// Lets kernels connect and send to a part of the network, by names and addresses: may be called for several. A name's
+    /// addresses are open once a kernel has looked it up.
+    #[must_use]
+    pub fn net(mut self, open: NetRule) -> Self {
+        self.connect.push(open);
+        self
+    }
+
+    /// Lets kernels listen at addresses of this machine, or names of them: may be called for several.
+    #[must_use]
+    pub fn listen(mut self, open: NetRule) -> Self {
+        self.listen.push(open);
         self
     }
 
@@ -265,6 +294,8 @@ impl BuiltinsBuilder {
             Some(most) => files.with_bound(most),
             None => files,
         };
+        let files = Arc::new(files);
+        let sockets = Arc::new(OpenSockets::new(self.connect, self.listen, files.clone()));
         let Self { arguments, variables, heap, stdin, stdout, stderr, output, lines, .. } = self;
         let sink = output.unwrap_or_else(|| {
             Sink::writers(
@@ -276,7 +307,8 @@ impl BuiltinsBuilder {
         Ok(Builtins {
             printer: Arc::new(Printer::new(stdio.clone())),
             stdio,
-            files: Arc::new(files),
+            files,
+            sockets,
             heap,
             reports: Reports::default(),
             checks: Arc::default(),

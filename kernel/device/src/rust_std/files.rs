@@ -1,6 +1,6 @@
 //! Files and folders.
 
-use super::{bytes, code, length, number, room};
+use super::{bytes, code, length, put, room};
 use crate::abi::CallError;
 use crate::services::{Files, Folders};
 
@@ -15,21 +15,6 @@ struct Metadata {
     /// One of [`crate::services::file_kinds`].
     kind: u32,
     mode: u32,
-}
-
-/// Writes a value for the caller, or returns the error.
-///
-/// # Safety
-/// `to` has room for a value.
-unsafe fn put<T>(result: Result<T, CallError>, to: *mut T) -> i32 {
-    match result {
-        Ok(value) => {
-            // SAFETY: the caller's promise.
-            unsafe { to.write(value) };
-            0
-        }
-        Err(error) => number(error),
-    }
 }
 
 fn metadata(result: Result<(u32, u64, u32, i64), CallError>) -> Result<Metadata, CallError> {

@@ -7,6 +7,7 @@ mod files;
 mod folders;
 mod foreign;
 mod heap;
+mod net;
 mod stdio;
 mod trace;
 
@@ -16,5 +17,6 @@ pub use files::*;
 pub use folders::*;
 pub use foreign::*;
 pub use heap::*;
+pub use net::*;
 pub use stdio::*;
 pub use trace::*;

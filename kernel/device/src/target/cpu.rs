@@ -350,7 +350,7 @@ impl Here {
     /// Whether the lane unwinds from a panic, so that it must not wait for others any more.
     #[inline(always)]
     pub fn unwinding(self) -> bool {
-        std::thread::panicking()
+        unwinds()
     }
 }
 
@@ -453,6 +453,13 @@ pub(crate) fn seen(word: &AtomicU64) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
+/// Whether the running lane unwinds. A program with `std` never does; there the question itself would take memory and locks for
+/// a thread-local variable, which may be on its way to its end.
+#[inline(always)]
+fn unwinds() -> bool {
+    !cfg!(feature = "rust-std") && std::thread::panicking()
+}
+
 /// Lets other lanes run until so many nanoseconds have passed.
 pub(crate) fn sleep(duration_ns: u64) {
     let here = here();
@@ -464,7 +471,7 @@ pub(crate) fn sleep(duration_ns: u64) {
 }
 
 pub(crate) fn exit_lane() -> ! {
-    if cfg!(feature = "rust-std") || std::thread::panicking() {
+    if cfg!(feature = "rust-std") || unwinds() {
         // A second panic in a destructor would end the process, and a program with `std` does not unwind.
         // SAFETY: the running lane asks its own executor; CURRENT is null from here on.
         here().operate(|lane, operations| unsafe { (operations.end)(lane) })
@@ -474,7 +481,7 @@ pub(crate) fn exit_lane() -> ! {
 
 /// For the executor, which has a lane that unwinds wait for no other one.
 extern "C" fn unwinding() -> bool {
-    std::thread::panicking()
+    unwinds()
 }
 
 /// Drops what a panic carried. Its destructor may panic, and what that carries has one too.

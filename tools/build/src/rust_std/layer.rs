@@ -29,6 +29,7 @@ pub const ADDED: &[Added] = added! {
     "env/hostcall.rs": "env.rs",
     "fs/hostcall.rs": "fs.rs",
     "io/error/hostcall.rs": "io_error.rs",
+    "net/connection/hostcall.rs": "net.rs",
     "pal/hostcall/abi.rs": "abi.rs",
     "pal/hostcall/futex.rs": "futex.rs",
     "pal/hostcall/mod.rs": "pal.rs",
@@ -71,6 +72,7 @@ pub const INSERTED: &[Inserted] = inserted! {
         => "        hostcall_std => {\n            unsafe { crate::sys::pal::abi::exit(code) }\n        }\n";
     "src/sys/fs/mod.rs", HERMIT => AS_IMP;
     "src/sys/io/error/mod.rs", HERMIT => ALL_OF_IT;
+    "src/sys/net/connection/mod.rs", "    target_os = \"motor\" => {\n" => ALL_OF_IT;
     "src/sys/pal/mod.rs", HERMIT => ALL_OF_IT;
     "src/sys/paths/mod.rs", HERMIT => AS_IMP;
     "src/sys/random/mod.rs", HERMIT => ALL_OF_IT;

@@ -1,7 +1,7 @@
 //! Programs with Rust's own `std`: a package with a `fn main()` that depends on nothing of hostcall's.
 //!
 //! The library is the one of the toolchain, compiled from a copy of its sources that has a platform layer of ours
-//! ([`layer`], whose files are in `std/` of this crate): 14 files, and some lines of one arm each where the library chooses
+//! ([`layer`], whose files are in `std/` of this crate): 15 files, and some lines of one arm each where the library chooses
 //! among systems. On NVIDIA atomic operations get some, too ([`layer::HIDDEN`]). The layer calls C functions of the device crate
 //! (`kernel/device/src/rust_std`), which is compiled for the same library and linked into the program, with the kernel that calls
 //! `main`. Nothing of this is the program's: its package is compiled as it is, as an executable of a target that the compiler is

@@ -434,6 +434,9 @@ impl StreamQueue {
         if launch.is_served() && (outcome.is_err() || cancelled.is_some()) {
             device.builtins.files().close_of(launch.id);
         }
+        if launch.is_served() {
+            device.builtins.sockets().close_of(launch.id);
+        }
         let port = launch.is_foreign.then(|| device.llvm_calls.take(launch.id)).flatten();
         let outcome = match port {
             Some(fault) if !matches!(outcome, Err(LaunchFailure::Fault(_))) => {

@@ -108,9 +108,14 @@ impl OpenFiles {
     }
 
     /// Whose is what the calling launch opens.
-    fn owner(&self) -> LaunchId {
+    pub(super) fn owner(&self) -> LaunchId {
         let launch = calling_launch();
         self.owner_of.get().map_or(launch, |owner_of| owner_of(launch))
+    }
+
+    /// Whether an owner has ended, so that nothing is opened for it any more.
+    pub(super) fn has_ended(&self, owner: LaunchId) -> bool {
+        owner != LaunchId::NONE && self.is_known.get().is_some_and(|is_known| !is_known(owner))
     }
 
     /// Has files mapped by `mapper`. Only the first one counts; without one, kernels read and write by calls
@@ -209,7 +214,7 @@ fn pass_on(
 
 impl FilesHandler for super::SharedHandler<OpenFiles> {
     fn open(&self, path: &[u8], flags: u32) -> Result<u64, CallError> {
-        let OpenFiles { table, is_known, .. } = &*self.0;
+        let table = &self.0.table;
         let owner = self.0.owner();
         // Before the file is made or cut.
         let permit = self.0.permit()?;
@@ -217,7 +222,7 @@ impl FilesHandler for super::SharedHandler<OpenFiles> {
         let turn = turn_of(&file);
         let handle = table.insert(OpenFile { file, turn, owner, _permit: permit });
         // A launch that ended while this ran may have had its files closed before this one was among them.
-        if owner != LaunchId::NONE && is_known.get().is_some_and(|is_known| !is_known(owner)) {
+        if self.0.has_ended(owner) {
             table.remove(handle)?;
             return Err(CallError::Cancelled);
         }
@@ -278,7 +283,7 @@ impl FilesHandler for super::SharedHandler<OpenFiles> {
     }
 
     fn map(&self, file: u64, writable: bool) -> Result<(u64, u64, u64), CallError> {
-        let OpenFiles { table, is_known, mappings, mapper, .. } = &*self.0;
+        let OpenFiles { table, mappings, mapper, .. } = &*self.0;
         let (file, owner) = (table.get(file)?, self.0.owner());
         let permit = self.0.permit()?;
         let metadata = file.metadata().map_err(|error| status(&error))?;
@@ -295,7 +300,7 @@ impl FilesHandler for super::SharedHandler<OpenFiles> {
         let address = block.as_ref().map_or(0, |block| block.address);
         let handle = mappings.insert(Mapping { owner, _block: block, _permit: permit });
         // A launch that ended while this ran may have had its mappings ended before this one was among them.
-        if owner != LaunchId::NONE && is_known.get().is_some_and(|is_known| !is_known(owner)) {
+        if self.0.has_ended(owner) {
             drop(mappings.remove(handle, owner));
             return Err(CallError::Cancelled);
         }

@@ -1,6 +1,7 @@
 //! Does what its first argument says.
 
 mod acts;
+mod net;
 mod threads;
 
 use std::error::Error;
@@ -21,7 +22,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             threads::crowd(count?, rounds?);
         }
         "too-many" => threads::too_many(),
-        "detached" => drop(std::thread::spawn(|| loop { std::thread::yield_now() })),
+        "detached" => drop(std::thread::spawn(|| {
+            loop {
+                std::thread::yield_now()
+            }
+        })),
         "panic-in-thread" => {
             let thread = std::thread::Builder::new().name("other".into());
             let thread = thread.spawn(|| panic!("in a thread"));
@@ -29,6 +34,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
         "shared" => acts::shared(),
         "heap" => acts::heap(),
+        "net" => net::all()?,
+        "net-to" => net::reach(args)?,
+        "net-listen" => net::listen(args),
+        "net-waits" => net::wait_beside(&args.next().unwrap_or_default())?,
         "panic" => acts::panics(args.next().as_deref()),
         "parse" => println!("{}", args.next().unwrap_or_default().parse::<u32>()?),
         "exit" => std::process::exit(args.next().unwrap_or_default().parse()?),
