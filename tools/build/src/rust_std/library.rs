@@ -9,14 +9,17 @@ use super::kept::Kept;
 use super::{DEVICE, PROFILE, patch, target};
 use crate::assembler::cache;
 use crate::toolchain::Toolchain;
-use crate::{BuildError, Request, cargo, flags};
+use crate::{BuildError, Request, Target, cargo, flags};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Settings of the profile that the library and the kernel are made with, besides those that programs have too.
-const OWN_PROFILE: &[(&str, &str)] = &[("DEBUG_ASSERTIONS", "false"), ("OVERFLOW_CHECKS", "false")];
+/// Settings of the profile that the library and the kernel are made with, besides those that programs have too, and that programs
+/// for AMD are made with: there LLVM 22 may lose what a loop counts where the addition is checked. Its pass that gives branches a
+/// structure (StructurizeCFG) has a value pass by the addition; in `args().count()` it did, and llvm/llvm-project#183792 and #210695
+/// tell of more of the kind.
+const UNCHECKED: &[(&str, &str)] = &[("DEBUG_ASSERTIONS", "false"), ("OVERFLOW_CHECKS", "false")];
 
 /// The package by which each is compiled: a program, since cargo compiles what a library needs otherwise. What comes of it is not
 /// used, but what it depends on.
@@ -60,7 +63,7 @@ impl Library {
         let described = target::describe(&request.target, toolchain)?;
         let name = target::name(&request.target);
         let mut flags = super::flags(&request.target, toolchain);
-        let key = (&copy, &described, &toolchain.says, &flags, flags::PROFILE, PROFILE, OWN_PROFILE);
+        let key = (&copy, &described, &toolchain.says, &flags, flags::PROFILE, PROFILE, UNCHECKED);
         let std = Kept::take(&cache, "std", &key, request.progress, |folder| {
             let (copied, target) = (folder.join("sources"), folder.join(&name).with_extension("json"));
             copy.write(&copied)?;
@@ -127,6 +130,9 @@ fn tell(cargo: &mut Command, request: &Request, toolchain: &Toolchain, target: &
     cargo.arg("-Zjson-target-spec").arg("--target").arg(target);
     cargo::for_device(cargo, request, toolchain, flags);
     cargo::set_profile(cargo, request, PROFILE);
+    if let Target::Amdgpu { .. } = request.target {
+        cargo::set_profile(cargo, request, UNCHECKED);
+    }
 }
 
 /// Cargo, asked to compile in `folder` a package that has these dependencies.
@@ -143,7 +149,7 @@ fn compiler(
     write(&manifest.with_file_name("main.rs"), SOURCE)?;
     let mut cargo = cargo::command(request, toolchain, &manifest, &folder.join("build"));
     tell(&mut cargo, request, toolchain, target, flags);
-    cargo::set_profile(&mut cargo, request, OWN_PROFILE);
+    cargo::set_profile(&mut cargo, request, UNCHECKED);
     Ok(cargo)
 }
 
