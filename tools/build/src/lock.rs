@@ -17,8 +17,8 @@ pub(crate) enum Hold {
     Shared,
 }
 
-/// Waits until the folder's lock can be had, and returns what holds it. A folder that is not there is made. A file system without locks
-/// has none.
+/// Waits until the folder's lock can be had, and returns what holds it. A folder that is not there is made. A
+/// file system without locks has none.
 pub(crate) fn take(folder: &Path, hold: Hold, progress: Progress) -> Result<File, BuildError> {
     let path = folder.join(NAME);
     let io = |error| BuildError::Io { path: path.clone(), error };

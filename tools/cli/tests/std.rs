@@ -167,8 +167,8 @@ fn a_panic_is_told_by_std_and_by_the_command() {
     }
 }
 
-/// The packages' workspace has a profile for all of them, which makes a program with these checks but for AMD, and one of its libraries
-/// is made for C too.
+/// The packages' workspace has a profile for all of them, which makes a program with these checks but for
+/// AMD, and one of its libraries is made for C too.
 #[test]
 fn a_program_has_the_checks_that_its_profile_asks_for() {
     same("next 254", "");

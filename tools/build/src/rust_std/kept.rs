@@ -1,8 +1,8 @@
 //! Folders of the user's cache, each made once and never changed, which builds of any workspace use.
 //!
 //! # Invariants
-//! KEPT: a folder's name stands for all that it was made of. It holds the file [`MADE`] only when it is complete. Who makes or
-//! removes what it holds has its lock alone; who uses it shares the lock.
+//! KEPT: a folder's name stands for all that it was made of. It holds the file [`MADE`] only when it is
+//! complete. Who makes or removes what it holds has its lock alone; who uses it shares the lock.
 
 use crate::lock::{self, Hold};
 use crate::{BuildError, Progress};
@@ -14,7 +14,8 @@ use std::time::SystemTime;
 /// The file that says that a folder is complete.
 const MADE: &str = "made";
 
-/// How many folders of a kind are kept, besides those that builds use at the moment. A library has 60 to 85 MB, a kernel 30.
+/// How many folders of a kind are kept, besides those that builds use at the moment. A library has 60 to 85
+/// MB, a kernel 30.
 const MOST: usize = 8;
 
 /// A complete folder, which nobody removes while this lives.
@@ -24,11 +25,12 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Returns the folder in `cache` of this kind, for what `key` stands for. Where there is none, `make` fills an empty one, and
-    /// those that were not used for the longest time go.
+    /// Returns the folder in `cache` of this kind, for what `key` stands for. Where there is none, `make`
+    /// fills an empty one, and those that were not used for the longest time go.
     ///
     /// # Errors
-    /// Those of `make`, after which the next build makes the folder anew; files that cannot be read or written.
+    /// Those of `make`, after which the next build makes the folder anew; files that cannot be read or
+    /// written.
     pub fn take(
         cache: &Path,
         kind: &str,
@@ -79,8 +81,8 @@ fn clear(folder: &Path) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Removes the folders of a kind behind the [`MOST`] that were used last, and leaves `new` and those that a build has. One that cannot be
-/// removed stays: the build goes on without that.
+/// Removes the folders of a kind behind the [`MOST`] that were used last, and leaves `new` and those that a
+/// build has. One that cannot be removed stays: the build goes on without that.
 fn remove_old(cache: &Path, kind: &str, new: &Path) {
     let mut folders: Vec<(SystemTime, PathBuf)> = fs::read_dir(cache)
         .into_iter()

@@ -1,9 +1,9 @@
-//! What programs are compiled with: the toolchain's library with the platform layer, and the device crate with the kernel.
-//! Both are made once, in the user's cache, and builds of all workspaces use them. The compiler takes the library from there as it takes
-//! one that it comes with, from its `--sysroot`.
+//! What programs are compiled with: the toolchain's library with the platform layer, and the device crate
+//! with the kernel. Both are made once, in the user's cache, and builds of all workspaces use them. The
+//! compiler takes the library from there as it takes one that it comes with, from its `--sysroot`.
 //!
-//! The library's crates have LLVM's bitcode alone, which is compiled with the program, as a whole: the profile that they are made with
-//! says so ([`crate::flags::PROFILE`]).
+//! The library's crates have LLVM's bitcode alone, which is compiled with the program, as a whole: the
+//! profile that they are made with says so ([`crate::flags::PROFILE`]).
 
 use super::kept::Kept;
 use super::{DEVICE, PROFILE, patch, target};
@@ -15,16 +15,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Settings of the profile that the library and the kernel are made with, besides those that programs have too, and that programs
-/// for AMD are made with: there LLVM 22 may lose what a loop counts where the addition is checked. Its pass that gives branches a
-/// structure (StructurizeCFG) has a value pass by the addition; in `args().count()` it did, and llvm/llvm-project#183792 and #210695
-/// tell of more of the kind.
+/// Settings of the profile that the library and the kernel are made with, besides those that programs have
+/// too, and that programs for AMD are made with: there LLVM 22 may lose what a loop counts where the addition
+/// is checked. Its pass that gives branches a structure (StructurizeCFG) has a value pass by the addition; in
+/// `args().count()` it did, and llvm/llvm-project#183792 and #210695 tell of more of the kind.
 const UNCHECKED: &[(&str, &str)] = &[("DEBUG_ASSERTIONS", "false"), ("OVERFLOW_CHECKS", "false")];
 
-/// The package by which each is compiled: a program, since cargo compiles what a library needs otherwise. What comes of it is not
-/// used, but what it depends on.
-const PACKAGE: &str = "[workspace]\n[package]\nname = \"hostcall-library\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
-                       [[bin]]\nname = \"hostcall-library\"\npath = \"main.rs\"\n";
+/// The package by which each is compiled: a program, since cargo compiles what a library needs otherwise.
+/// What comes of it is not used, but what it depends on.
+const PACKAGE: &str = "[workspace]\n[package]\nname = \"hostcall-library\"\nversion = \"0.0.0\"\n\
+                       edition = \"2024\"\n[[bin]]\nname = \"hostcall-library\"\npath = \"main.rs\"\n";
 const SOURCE: &str = "#![no_main]\n";
 
 /// The folders of a checkout that the device crate, and what it depends on, lie in.
@@ -107,8 +107,8 @@ impl Library {
         self.kernel.folder.join("lib")
     }
 
-    /// Removes from the build's `folder` what was compiled for the target with another library: cargo would keep it, and have it for
-    /// compiled when that library is back, but keeps no listings.
+    /// Removes from the build's `folder` what was compiled for the target with another library: cargo would
+    /// keep it, and have it for compiled when that library is back, but keeps no listings.
     ///
     /// # Errors
     /// Files that cannot be removed or written.
@@ -184,7 +184,8 @@ fn checkout() -> Option<&'static Path> {
     checkout.join("kernel/device/Cargo.toml").exists().then_some(checkout)
 }
 
-/// The dependency on the device crate, as a manifest says it: that of the checkout, or else the release of the same version.
+/// The dependency on the device crate, as a manifest says it: that of the checkout, or else the release of
+/// the same version.
 fn device_crate(checkout: Option<&Path>) -> String {
     let from = match checkout {
         Some(checkout) => format!("path = {:?}", checkout.join("kernel/device").display().to_string()),

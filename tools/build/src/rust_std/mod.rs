@@ -1,11 +1,12 @@
 //! Programs with Rust's own `std`: a package with a `fn main()` that depends on nothing of hostcall's.
 //!
-//! The library is the one of the toolchain, compiled once ([`library`]) from a copy of its sources that has a platform layer of ours
-//! ([`layer`], whose files are in `std/` of this crate): 14 files, and some lines of one arm each where the library chooses
-//! among systems. On NVIDIA atomic operations get some, too ([`layer::HIDDEN`]). The layer calls C functions of the device crate
-//! (`kernel/device/src/rust_std`), which is compiled for the same library and linked into the program, with the kernel that calls
-//! `main`. Nothing of this is the program's: its package is compiled as it is, as an executable of a target that the compiler is
-//! told of ([`target`]).
+//! The library is the one of the toolchain, compiled once ([`library`]) from a copy of its sources that has a
+//! platform layer of ours ([`layer`], whose files are in `std/` of this crate): 14 files, and some lines of
+//! one arm each where the library chooses among systems. On NVIDIA atomic operations get some, too
+//! ([`layer::HIDDEN`]). The layer calls C functions of the device crate (`kernel/device/src/rust_std`), which
+//! is compiled for the same library and linked into the program, with the kernel that calls `main`. Nothing
+//! of this is the program's: its package is compiled as it is, as an executable of a target that the compiler
+//! is told of ([`target`]).
 //!
 //! One way leads to every device, so that files, variables and prints of a program have the same bounds on each. On the
 //! software device too the program sees hostcall's layer, and not the Linux below it.
@@ -91,9 +92,10 @@ pub(crate) fn program_flags(target: &Target, library: &Library, listing: &Path) 
     flags
 }
 
-/// How much is inlined: as on other machines. LLVM's AMD target inlines what is eleven times as large, and many times that where a
-/// function is given the address of a variable, since a variable that is not passed on may lie in registers, and calls cost more
-/// there. Of code that formats, allocates and handles errors, which kernels have little of, that makes many times the code.
+/// How much is inlined: as on other machines. LLVM's AMD target inlines what is eleven times as large, and
+/// many times that where a function is given the address of a variable, since a variable that is not passed
+/// on may lie in registers, and calls cost more there. Of code that formats, allocates and handles errors,
+/// which kernels have little of, that makes many times the code.
 const INLINED_AS_ELSEWHERE: [&str; 2] =
     ["-Cllvm-args=-inline-threshold=25", "-Cllvm-args=-amdgpu-inline-arg-alloca-cost=0"];
 

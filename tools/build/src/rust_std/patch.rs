@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// The version of Rust whose library the layer fits.
 const SUPPORTED: (u32, u32) = (1, 96);
 
-/// A copy of the library with the layer: its files, with what they hold, and its links, with what they lead to. A folder in which
-/// nothing changes, and a file that does not, is a link.
+/// A copy of the library with the layer: its files, with what they hold, and its links, with what they lead
+/// to. A folder in which nothing changes, and a file that does not, is a link.
 #[derive(Hash)]
 pub struct Copy {
     texts: Texts,
