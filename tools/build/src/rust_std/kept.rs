@@ -176,12 +176,13 @@ mod tests {
         long_ago(&used, 1);
         let first = take(&cache, 1, |_| Ok(())).unwrap();
         long_ago(&first, 2);
-        let first = first.folder;
+        let unused = first.folder.clone();
+        drop(first);
         fs::create_dir_all(cache.join("kind-of-others")).unwrap();
         for key in 2..=MOST as u32 + 1 {
             take(&cache, key, |_| Ok(())).unwrap();
         }
-        assert!(!first.exists() && used.folder.exists() && cache.join("kind-of-others").exists());
+        assert!(!unused.exists() && used.folder.exists() && cache.join("kind-of-others").exists());
         // The two besides are the one in use and the others'.
         assert_eq!(fs::read_dir(&cache).unwrap().count(), MOST + 2);
         drop(used);
@@ -189,7 +190,7 @@ mod tests {
         take(&cache, 101, |_| Ok(())).unwrap();
         assert_eq!(fs::read_dir(&cache).unwrap().count(), MOST + 1);
         // One that is gone is made again.
-        assert_eq!(take(&cache, 1, |_| Ok(())).unwrap().folder, first);
+        assert_eq!(take(&cache, 1, |_| Ok(())).unwrap().folder, unused);
         fs::remove_dir_all(&cache).unwrap();
     }
 }
