@@ -50,7 +50,7 @@ pub(crate) fn compile_program(
     folder: &Path,
 ) -> Result<PathBuf, BuildError> {
     let library = Library::take(request, toolchain)?;
-    library.has(request, folder)?;
+    library.remove_others(request, folder)?;
     let listing = match &request.target {
         Target::Amdgpu { .. } => listing(request, package, folder).with_extension("ll"),
         _ => listing(request, package, folder),

@@ -107,12 +107,12 @@ impl Library {
         self.kernel.folder.join("lib")
     }
 
-    /// Removes from the build's `folder` what was compiled for the target with another library: cargo would
-    /// keep it, and have it for compiled when that library is back, but keeps no listings.
+    /// Removes from the build's `folder` what was compiled for the target with another library. Where that
+    /// library comes back, cargo would not compile the program again, whose listing would be of this one.
     ///
     /// # Errors
     /// Files that cannot be removed or written.
-    pub fn has(&self, request: &Request, folder: &Path) -> Result<(), BuildError> {
+    pub fn remove_others(&self, request: &Request, folder: &Path) -> Result<(), BuildError> {
         let text = format!("{}\n{}\n", self.std.folder.display(), self.kernel.folder.display());
         let (with, output) = (folder.join("made-with"), super::output(&request.target, folder));
         if fs::read_to_string(&with).ok().as_ref() != Some(&text) {
