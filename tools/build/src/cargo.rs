@@ -49,35 +49,19 @@ pub(crate) fn compile_program(
     toolchain: &Toolchain,
     folder: &Path,
 ) -> Result<PathBuf, BuildError> {
-    let library = Library::make(request, toolchain, folder)?;
-    let prepared = |manifest: &Path| {
-        let mut cargo = command(request, toolchain, manifest, folder);
-        library.tell(&mut cargo);
-        for_device(&mut cargo, request, toolchain, &rust_std::flags(&request.target, toolchain));
-        // Both builds must make the same library.
-        cargo.envs(
-            rust_std::PROFILE
-                .iter()
-                .map(|(setting, value)| (profile_variable(&request.profile, setting), value)),
-        );
-        cargo
-    };
-    let mut cargo = prepared(&library.kernel);
-    // Nothing of the package itself is needed: what it lacks may be missing.
-    cargo.arg("--").arg(flags::no_linker());
-    let kernel = run(cargo, request, &package.name, |built| built.target.name == rust_std::DEVICE)?;
-    let kernel = kernel.ok_or_else(|| no_file(request, &package.name))?;
-
+    let library = Library::take(request, toolchain)?;
+    library.remove_others(request, folder)?;
     let listing = match &request.target {
         Target::Amdgpu { .. } => listing(request, package, folder).with_extension("ll"),
         _ => listing(request, package, folder),
     };
-    let mut cargo = prepared(&package.manifest);
+    let mut cargo = command(request, toolchain, &package.manifest, folder);
+    library.tell(&mut cargo, request, toolchain);
     cargo.arg("--bin").arg(package.program.as_deref().unwrap_or(&package.name));
     for features in &request.features {
         cargo.arg("--features").arg(features);
     }
-    cargo.arg("--").args(rust_std::program_flags(&request.target, &kernel, &listing)?);
+    cargo.arg("--").args(rust_std::program_flags(&request.target, &library, &listing));
     let artifact = run(cargo, request, &package.name, |built| is_of(package, built))?;
     match &request.target {
         Target::Nvptx { .. } | Target::Cubin { .. } => Ok(listing),
@@ -87,7 +71,7 @@ pub(crate) fn compile_program(
 }
 
 /// Cargo, asked to compile a package.
-fn command(request: &Request, toolchain: &Toolchain, manifest: &Path, folder: &Path) -> Command {
+pub(crate) fn command(request: &Request, toolchain: &Toolchain, manifest: &Path, folder: &Path) -> Command {
     let mut cargo = Command::new(&toolchain.cargo);
     let colours = request.progress == Progress::Inherit && std::io::stderr().is_terminal();
     cargo
@@ -121,7 +105,7 @@ fn is_of(package: &Package, built: &Artifact) -> bool {
 }
 
 /// Runs cargo for the package `name`, and returns the file of what `is_wanted` among all that was built, if cargo names one.
-fn run(
+pub(crate) fn run(
     mut cargo: Command,
     request: &Request,
     name: &str,
@@ -142,7 +126,7 @@ fn run(
 }
 
 /// Why there is no image where cargo says that all went well.
-fn no_file(request: &Request, name: &str) -> BuildError {
+pub(crate) fn no_file(request: &Request, name: &str) -> BuildError {
     BuildError::Cargo { name: name.into(), target: request.target.to_string(), output: String::new() }
 }
 
@@ -235,16 +219,20 @@ fn profile_folder(profile: &str) -> &str {
 }
 
 /// Has all crates of a build compiled with these flags, as a device needs them.
-fn for_device(cargo: &mut Command, request: &Request, toolchain: &Toolchain, flags: &[String]) {
-    let profile = |setting| profile_variable(&request.profile, setting);
+pub(crate) fn for_device(cargo: &mut Command, request: &Request, toolchain: &Toolchain, flags: &[String]) {
     cargo
         .env("RUSTC_BOOTSTRAP", "1")
         // Also takes the place of the user's RUSTFLAGS, which are meant for this machine.
-        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
-        .envs(flags::PROFILE.iter().map(|(setting, value)| (profile(setting), value)));
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    set_profile(cargo, request, flags::PROFILE);
     if let Some(rustc) = &toolchain.rustc {
         cargo.env("RUSTC", rustc);
     }
+}
+
+/// Gives the profile of a build these settings, whatever the package says.
+pub(crate) fn set_profile(cargo: &mut Command, request: &Request, settings: &[(&str, &str)]) {
+    cargo.envs(settings.iter().map(|(setting, value)| (profile_variable(&request.profile, setting), value)));
 }
 
 fn for_gpu(
@@ -259,9 +247,14 @@ fn for_gpu(
     // The library's own dependencies from the toolchain's copy, so that no registry is needed. It would take
     // the place of the registry for the package too, so only where nothing else comes from there.
     if let (Some(vendor), false) = (&toolchain.vendor, package.has_registry_dependencies) {
-        cargo.args(["--config", "source.crates-io.replace-with=\"library-vendor\"", "--config"]);
-        cargo.arg(format!("source.library-vendor.directory={:?}", vendor.display().to_string()));
+        from_vendor(cargo, vendor);
     }
+}
+
+/// Has cargo take from a folder all that would come from the registry.
+pub(crate) fn from_vendor(cargo: &mut Command, vendor: &Path) {
+    cargo.args(["--config", "source.crates-io.replace-with=\"library-vendor\"", "--config"]);
+    cargo.arg(format!("source.library-vendor.directory={:?}", vendor.display().to_string()));
 }
 
 #[cfg(test)]

@@ -21,9 +21,10 @@ pub(crate) struct Toolchain {
     pub cargo: PathBuf,
     /// None: whatever that cargo takes.
     pub rustc: Option<PathBuf>,
-    /// The library's sources, and the version of Rust that they are of.
+    /// What the compiler says of its version, and of LLVM's.
+    pub says: String,
+    /// The library's sources.
     pub library: Option<PathBuf>,
-    pub version: Option<(u32, u32)>,
     /// A copy of the packages that `core` and `alloc` are built with, for builds without a registry.
     pub vendor: Option<PathBuf>,
     /// Linker for AMD code objects that knows the target's arguments; None: the compiler's own.
@@ -63,8 +64,8 @@ impl Toolchain {
             return Ok(Self {
                 cargo: host_cargo(),
                 rustc: None,
+                says: String::new(),
                 library: None,
-                version: None,
                 vendor: None,
                 clang: None,
                 sends_panics: false,
@@ -88,13 +89,17 @@ impl Toolchain {
         Err(missing(format!("install a device toolchain: {HOW_TO_INSTALL}{tried}")))
     }
 
+    /// The version of Rust, which the library's sources have too.
+    pub fn version(&self) -> Option<(u32, u32)> {
+        version_of(&self.says)
+    }
+
     fn check(rustc: &Path, cargo: PathBuf, target: &Target) -> Result<Self, String> {
-        let said_version = said(rustc, &["--version"]).ok_or("does not run")?;
-        let version = version_of(&said_version);
-        if version.is_none_or(|version| version < OLDEST_RUST) {
+        let says = said(rustc, &["-vV"]).ok_or("does not run")?;
+        if version_of(&says).is_none_or(|version| version < OLDEST_RUST) {
             return Err(format!(
                 "is {}, older than {}.{}",
-                said_version.trim(),
+                says.lines().next().unwrap_or_default(),
                 OLDEST_RUST.0,
                 OLDEST_RUST.1
             ));
@@ -121,7 +126,7 @@ impl Toolchain {
         let sends_panics = sends_panics(&library);
         let vendor = Some(library.join("vendor")).filter(|vendor| vendor.exists());
         let rustc = Some(rustc.into());
-        Ok(Self { cargo, rustc, library: Some(library), version, vendor, clang, sends_panics })
+        Ok(Self { cargo, rustc, says, library: Some(library), vendor, clang, sends_panics })
     }
 }
 

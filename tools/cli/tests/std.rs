@@ -169,6 +169,39 @@ fn a_panic_is_told_by_std_and_by_the_command() {
     }
 }
 
+/// The packages' workspace has a profile for all of them, which makes a program with these checks but for
+/// AMD, and one of its libraries is made for C too.
+#[test]
+fn a_program_has_the_checks_that_its_profile_asks_for() {
+    same("next 254", "");
+    for (device, ran) in all("next 255", "").1 {
+        if device == "gfx942" {
+            expect(&ran, 0, "0\n", "");
+            continue;
+        }
+        assert_eq!(ran.status.code(), Some(101), "{device}: {}", stderr(&ran));
+        assert!(stderr(&ran).contains("attempt to add with overflow"), "{device}: {}", stderr(&ran));
+    }
+}
+
+/// The library and the kernel are in the cache, and of the other workspace nothing is.
+#[test]
+fn another_workspace_compiles_its_own_crates_alone() {
+    ordinary();
+    let workspace = tempfile::tempdir().unwrap();
+    fs::create_dir(workspace.path().join("src")).unwrap();
+    let manifest = "[package]\nname = \"own\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
+    fs::write(workspace.path().join("Cargo.toml"), manifest).unwrap();
+    fs::write(workspace.path().join("src/main.rs"), "fn main() {\n    println!(\"own\");\n}\n").unwrap();
+    for (device, _) in ordinary() {
+        let ran = hostcall(["run", "--device", device]).arg(workspace.path()).output().unwrap();
+        let said = stderr(&ran);
+        assert_eq!((ran.status.code(), &*stdout(&ran)), (Some(0), "own\n"), "{device}: {said}");
+        let compiled: Vec<_> = said.lines().filter(|line| line.contains("Compiling")).collect();
+        assert!(compiled.len() == 1 && compiled[0].contains("own v0.0.0"), "{device}: {said}");
+    }
+}
+
 #[test]
 fn nothing_leads_out_of_the_folder() {
     let denied = "Err(PermissionDenied)";

@@ -68,6 +68,9 @@ pub fn post<A: Wire>(method: &Method, arguments: &A) -> Result<(), CallError> {
 
 pub mod builtin {
     pub use super::{call, call_with_bytes, post, start};
+    pub mod rare {
+        pub use super::{call, call_with_bytes, post, start};
+    }
 }
 
 thread_local! {

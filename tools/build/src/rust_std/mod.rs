@@ -1,97 +1,37 @@
 //! Programs with Rust's own `std`: a package with a `fn main()` that depends on nothing of hostcall's.
 //!
-//! The library is the one of the toolchain, compiled from a copy of its sources that has a platform layer of ours
-//! ([`layer`], whose files are in `std/` of this crate): 15 files, and some lines of one arm each where the library chooses
-//! among systems. On NVIDIA atomic operations get some, too ([`layer::HIDDEN`]). The layer calls C functions of the device crate
-//! (`kernel/device/src/rust_std`), which is compiled for the same library and linked into the program, with the kernel that calls
-//! `main`. Nothing of this is the program's: its package is compiled as it is, as an executable of a target that the compiler is
-//! told of ([`target`]).
+//! The library is the one of the toolchain, compiled once ([`library`]) from a copy of its sources that has a
+//! platform layer of ours ([`layer`], whose files are in `std/` of this crate): 15 files, and some lines of
+//! one arm each where the library chooses among systems. On NVIDIA atomic operations get some, too
+//! ([`layer::HIDDEN`]). The layer calls C functions of the device crate (`kernel/device/src/rust_std`), which
+//! is compiled for the same library and linked into the program, with the kernel that calls `main`. Nothing
+//! of this is the program's: its package is compiled as it is, as an executable of a target that the compiler
+//! is told of ([`target`]).
 //!
 //! One way leads to every device, so that files, variables and prints of a program have the same bounds on each. On the
 //! software device too the program sees hostcall's layer, and not the Linux below it.
 
 mod code;
+mod kept;
 mod layer;
+mod library;
 mod patch;
 pub(crate) mod stacks;
 mod target;
 
 pub(crate) use code::of_listing;
+pub(crate) use library::Library;
 
-use crate::assembler::cache;
 use crate::toolchain::Toolchain;
-use crate::{BuildError, Request, Target, flags};
-use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use crate::{Target, flags};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-/// Settings of the program's profile that would give it another library than the kernel's.
-pub(crate) const PROFILE: &[(&str, &str)] = &[
-    ("DEBUG_ASSERTIONS", "false"),
-    ("INCREMENTAL", "false"),
-    ("OVERFLOW_CHECKS", "false"),
-    ("RPATH", "false"),
-    ("SPLIT_DEBUGINFO", "off"),
-    ("STRIP", "none"),
-];
-
-/// The package by which the device crate is compiled, with the kernel.
-const KERNEL: &str = "hostcall-std-kernel";
+/// Settings of a profile that no image can have, beside those for all programs ([`flags::PROFILE`]).
+pub(crate) const PROFILE: &[(&str, &str)] =
+    &[("INCREMENTAL", "false"), ("RPATH", "false"), ("SPLIT_DEBUGINFO", "off"), ("STRIP", "none")];
 
 /// The device crate.
 pub(crate) const DEVICE: &str = "hostcall_device";
-
-/// What the device crate and the program are compiled with.
-pub(crate) struct Library {
-    /// The copy of the library's sources.
-    sources: PathBuf,
-    /// The target's description.
-    pub target: PathBuf,
-    /// The manifest of the package with the kernel.
-    pub kernel: PathBuf,
-}
-
-impl Library {
-    /// Makes all that in `folder`, as far as it is not there.
-    ///
-    /// # Errors
-    /// A library that the layer does not fit; files that cannot be read or written.
-    pub fn make(request: &Request, toolchain: &Toolchain, folder: &Path) -> Result<Self, BuildError> {
-        let missing = |missing: &str| BuildError::NoToolchain {
-            target: request.target.to_string(),
-            missing: missing.into(),
-        };
-        let library =
-            toolchain.library.as_ref().ok_or_else(|| missing("it has no sources of Rust's library"))?;
-        // Not in the build's folder: cargo has another name for what lies in the workspace of a package, and would compile
-        // the library anew for the program.
-        let cache = cache()
-            .ok_or_else(|| missing("set HOME or XDG_CACHE_HOME, where a copy of Rust's library is kept"))?;
-        let sources = patch::patched(library, toolchain.version, &cache.join("hostcall"))?;
-        let target = target::describe(&request.target, toolchain, folder)?;
-        let kernel = folder.join("kernel");
-        let files = [("Cargo.toml", manifest(&request.profile)), ("main.rs", SOURCE.to_owned())];
-        for (name, text) in files {
-            let file = kernel.join(name);
-            if fs::read_to_string(&file).ok().as_ref() != Some(&text) {
-                let io = |error| BuildError::Io { path: file.clone(), error };
-                fs::create_dir_all(&kernel).map_err(io)?;
-                fs::write(&file, text).map_err(io)?;
-            }
-        }
-        Ok(Self { sources, target, kernel: kernel.join("Cargo.toml") })
-    }
-
-    /// Tells cargo of the library.
-    pub fn tell(&self, cargo: &mut Command) {
-        cargo
-            .arg("--target")
-            .arg(&self.target)
-            .args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features=", "-Zjson-target-spec"])
-            .env("__CARGO_TESTS_ONLY_SRC_ROOT", &self.sources);
-    }
-}
 
 /// Whether an image has what the library calls.
 pub(crate) fn is_image(image: &[u8]) -> bool {
@@ -116,50 +56,15 @@ pub(crate) fn output(target: &Target, folder: &Path) -> PathBuf {
     folder.join(target::name(target))
 }
 
-/// A program, since cargo compiles what a library needs otherwise. What comes of it is not used, but the device crate that it
-/// depends on.
-const SOURCE: &str = "#![no_main]\n";
-
-/// The manifest of the package with the kernel: the device crate of the checkout that this crate was built from, or else the
-/// release of the same version.
-fn manifest(profile: &str) -> String {
-    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("/"));
-    let device = checkout.join("kernel/device");
-    let from = match device.join("Cargo.toml").exists() {
-        true => format!("path = {:?}", device.display().to_string()),
-        false => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
-    };
-    let profile = match profile {
-        "release" | "dev" | "test" | "bench" => String::new(),
-        own => format!("[profile.{own}]\ninherits = \"release\"\n"),
-    };
-    format!(
-        "[package]\nname = {KERNEL:?}\nversion = \"0.0.0\"\nedition = \"2024\"\n[[bin]]\nname = {KERNEL:?}\npath = \"main.rs\"\n\
-         [dependencies.hostcall-device]\n{from}\ndefault-features = false\nfeatures = [\"rust-std\"]\n\
-         [workspace]\n{profile}"
-    )
-}
-
-/// Arguments for the compiler of the program itself, into which `kernel` is linked.
-///
-/// # Errors
-/// When the kernel's file cannot be read.
-pub(crate) fn program_flags(
-    target: &Target,
-    kernel: &Path,
-    listing: &Path,
-) -> Result<Vec<String>, BuildError> {
-    let bytes = fs::read(kernel).map_err(|error| BuildError::Io { path: kernel.into(), error })?;
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
+/// Arguments for the compiler of the program itself, into which the library's kernel is linked.
+pub(crate) fn program_flags(target: &Target, library: &Library, listing: &Path) -> Vec<String> {
     let mut flags = vec![
         "-Zunstable-options".to_owned(),
         "--extern".into(),
-        format!("force:{DEVICE}={}", kernel.display()),
+        format!("force:{DEVICE}={}", library.device.display()),
+        format!("-Ldependency={}", library.dependencies().display()),
         // The kernel is found by its name, as in a library.
         "-Zexport-executable-symbols".into(),
-        // Cargo does not see that the file is another one.
-        format!("-Cmetadata={:016x}", hasher.finish()),
     ];
     match target {
         Target::Nvptx { .. } | Target::Cubin { .. } => {
@@ -184,8 +89,15 @@ pub(crate) fn program_flags(
             flags.push("-Ztls-model=emulated".into());
         }
     }
-    Ok(flags)
+    flags
 }
+
+/// How much is inlined: as on other machines. LLVM's AMD target inlines what is eleven times as large, and
+/// many times that where a function is given the address of a variable, since a variable that is not passed
+/// on may lie in registers, and calls cost more there. Of code that formats, allocates and handles errors,
+/// which kernels have little of, that makes many times the code.
+const INLINED_AS_ELSEWHERE: [&str; 2] =
+    ["-Cllvm-args=-inline-threshold=25", "-Cllvm-args=-amdgpu-inline-arg-alloca-cost=0"];
 
 /// Arguments for every crate of such a program.
 pub(crate) fn flags(target: &Target, toolchain: &Toolchain) -> Vec<String> {
@@ -203,6 +115,7 @@ pub(crate) fn flags(target: &Target, toolchain: &Toolchain) -> Vec<String> {
     if let Target::Amdgpu { .. } = target {
         // As linkers that are given by their path are taken.
         flags.push("-Clinker-flavor=gcc".into());
+        flags.extend(INLINED_AS_ELSEWHERE.map(String::from));
     }
     flags.push("--cfg=hostcall_std".into());
     flags

@@ -5,7 +5,6 @@ use crate::BuildError;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -13,52 +12,50 @@ use std::path::{Path, PathBuf};
 /// The version of Rust whose library the layer fits.
 const SUPPORTED: (u32, u32) = (1, 96);
 
-/// Returns the folder of a copy of the library in `sources` that has the layer, below `cache`, and makes it if it is not there.
-/// Its name stands for all that it holds, so that it never changes.
-///
-/// # Errors
-/// A library that the layer does not fit; files that cannot be read or written.
-pub fn patched(sources: &Path, version: Option<(u32, u32)>, cache: &Path) -> Result<PathBuf, BuildError> {
-    if version != Some(SUPPORTED) {
-        return Err(unfit(sources, "it is of another version"));
-    }
-    let (texts, links) = texts(sources)?;
-    let mut hasher = DefaultHasher::new();
-    (&texts, &links).hash(&mut hasher);
-    let copy = cache.join(format!("rust-std-{:016x}", hasher.finish()));
-    if copy.exists() {
-        return Ok(copy);
-    }
-    let new = copy.with_extension(format!("{}.new", std::process::id()));
-    let written = write(&new, &texts, &links).and_then(|()| match fs::rename(&new, &copy) {
-        // Another process was first.
-        Err(_) if copy.exists() => Ok(()),
-        renamed => renamed.map_err(at(&copy)),
-    });
-    // Mostly it has its place.
-    let _ = fs::remove_dir_all(&new);
-    written.map(|()| copy)
+/// A copy of the library with the layer: its files, with what they hold, and its links, with what they lead
+/// to. A folder in which nothing changes, and a file that does not, is a link.
+#[derive(Hash)]
+pub struct Copy {
+    texts: Texts,
+    links: Links,
 }
 
-fn write(folder: &Path, texts: &Texts, links: &Links) -> Result<(), BuildError> {
-    for (path, target) in links {
-        let link = folder.join(path);
-        make_folder_of(&link)?;
-        symlink(target, &link).map_err(at(&link))?;
+impl Copy {
+    /// Puts the layer into the library in `sources`.
+    ///
+    /// # Errors
+    /// A library that the layer does not fit; files that cannot be read.
+    pub fn of(sources: &Path, version: Option<(u32, u32)>) -> Result<Self, BuildError> {
+        if version != Some(SUPPORTED) {
+            return Err(unfit(sources, "it is of another version"));
+        }
+        let (texts, links) = texts(sources)?;
+        Ok(Self { texts, links })
     }
-    for (path, text) in texts {
-        let file = folder.join(path);
-        make_folder_of(&file)?;
-        fs::write(&file, text).map_err(at(&file))?;
+
+    /// Writes it into a folder, which has none.
+    ///
+    /// # Errors
+    /// Files that cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), BuildError> {
+        for (path, target) in &self.links {
+            let link = folder.join(path);
+            make_folder_of(&link)?;
+            symlink(target, &link).map_err(at(&link))?;
+        }
+        for (path, text) in &self.texts {
+            let file = folder.join(path);
+            make_folder_of(&file)?;
+            fs::write(&file, text).map_err(at(&file))?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 type Texts = BTreeMap<PathBuf, Vec<u8>>;
 type Links = BTreeMap<PathBuf, PathBuf>;
 
-/// The files of the copy, with what they hold, and the links, with what they lead to: a folder in which nothing changes, and a
-/// file that does not, is a link.
+/// Returns the files and links of a copy of the library in `sources`.
 fn texts(sources: &Path) -> Result<(Texts, Links), BuildError> {
     let mut texts = Texts::new();
     for added in ADDED {
@@ -153,21 +150,15 @@ mod tests {
     #[test]
     fn the_layer_fits_this_library() {
         let Ok(toolchain) = Toolchain::with_sources(&crate::Target::Cpu) else { return };
-        let sources = toolchain.library.unwrap();
-        let cache = std::env::temp_dir().join(format!("hostcall-library-{}", std::process::id()));
-        let copy = patched(&sources, toolchain.version, &cache).unwrap();
+        let sources = toolchain.library.as_ref().unwrap();
+        let folder = std::env::temp_dir().join(format!("hostcall-library-{}", std::process::id()));
+        Copy::of(sources, toolchain.version()).unwrap().write(&folder).unwrap();
         for Inserted { path, text, .. } in INSERTED.iter().chain(HIDDEN) {
-            assert!(fs::read_to_string(copy.join(path)).unwrap().contains(text), "{path}: {text}");
+            assert!(fs::read_to_string(folder.join(path)).unwrap().contains(text), "{path}: {text}");
         }
-        assert!(copy.join("core/src/lib.rs").exists() && copy.join(ADDED[0].path).exists());
-        assert!(copy.join("core/src/num").is_symlink() && !copy.join("core/src").is_symlink());
-        let file = copy.join(INSERTED[0].path);
-        // What is there is not written again: cargo would compile it anew.
-        let written = file.metadata().unwrap().modified().unwrap();
-        assert_eq!(patched(&sources, toolchain.version, &cache).unwrap(), copy);
-        assert_eq!(file.metadata().unwrap().modified().unwrap(), written);
-        assert_eq!(fs::read_dir(&cache).unwrap().count(), 1);
-        fs::remove_dir_all(&cache).unwrap();
+        assert!(folder.join("core/src/lib.rs").exists() && folder.join(ADDED[0].path).exists());
+        assert!(folder.join("core/src/num").is_symlink() && !folder.join("core/src").is_symlink());
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
@@ -179,13 +170,12 @@ mod tests {
             (None, "it is of another version"),
             (Some(SUPPORTED), "it has no file std/build.rs"),
         ] {
-            let refused = patched(&folder, version, &folder.join("cache")).unwrap_err().to_string();
+            let refused = Copy::of(&folder, version).err().unwrap().to_string();
             assert!(refused.contains(says) && refused.lines().count() == 1, "{refused}");
         }
         fs::write(folder.join("std/build.rs"), "").unwrap();
-        let refused = patched(&folder, Some(SUPPORTED), &folder.join("cache")).unwrap_err().to_string();
+        let refused = Copy::of(&folder, Some(SUPPORTED)).err().unwrap().to_string();
         assert!(refused.contains("std/build.rs does not have"), "{refused}");
-        assert!(!folder.join("cache").exists());
         fs::remove_dir_all(&folder).unwrap();
     }
 }

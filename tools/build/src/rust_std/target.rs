@@ -3,8 +3,6 @@
 use crate::toolchain::Toolchain;
 use crate::{BuildError, Target};
 use serde_json::{Map, Value, json};
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the compiler calls the function by which it runs a program's `fn main()`. The device crate calls it.
@@ -14,29 +12,31 @@ const ENTRY: &str = "__hostcall_std_main";
 const CPU_SYSTEM: &str = "hostcall";
 
 /// What this machine's own target says of Linux, and the software device is not.
-const OF_LINUX: [&str; 10] = [
+const OF_LINUX: [&str; 9] = [
     "target-family",
     // A program's threads are lanes, of which a thread of the process has many.
     "has-thread-local",
     "env",
     "abi",
     "crt-static-respected",
-    "dynamic-linking",
     "has-rpath",
     "supported-sanitizers",
     "supports-xray",
     "position-independent-executables",
 ];
 
-/// Writes the target's description into `folder` and returns the file.
+/// Returns the target's description, as compilers read it.
 ///
 /// # Errors
-/// When the compiler does not describe its own target, or the file cannot be written.
-pub fn describe(target: &Target, toolchain: &Toolchain, folder: &Path) -> Result<PathBuf, BuildError> {
+/// When the compiler does not describe its own target.
+pub fn describe(target: &Target, toolchain: &Toolchain) -> Result<String, BuildError> {
     let mut told = told(target, toolchain)?;
     told.insert("entry-name".into(), json!(ENTRY));
     told.insert("executables".into(), json!(true));
     told.remove("metadata");
+    // A package's library that is made for C too is then made for Rust alone: a program needs no more.
+    told.remove("dynamic-linking");
+    told.remove("only-cdylib");
     if *target == Target::Cpu {
         for key in OF_LINUX {
             told.remove(key);
@@ -44,12 +44,7 @@ pub fn describe(target: &Target, toolchain: &Toolchain, folder: &Path) -> Result
         told.insert("os".into(), json!(CPU_SYSTEM));
         told.insert("panic-strategy".into(), json!("abort"));
     }
-    let file = folder.join(name(target)).with_extension("json");
-    let text = Value::Object(told).to_string();
-    if fs::read_to_string(&file).ok().as_ref() != Some(&text) {
-        fs::write(&file, text).map_err(|error| BuildError::Io { path: file.clone(), error })?;
-    }
-    Ok(file)
+    Ok(Value::Object(told).to_string())
 }
 
 /// The description's name, by which cargo knows the target.

@@ -264,13 +264,18 @@ fn in_device_memory(line: &str, renamed: &mut BTreeSet<String>) -> Result<String
         && name.contains(".p5")
     {
         let name = name.replace(".p5", ".p0");
-        let operation = name.split('.').next().unwrap_or_default();
-        let parameters = match operation {
-            "memset" => "ptr, i8, i64, i1",
-            _ => "ptr, ptr, i64, i1",
-        };
+        // The name says in which memory each pointer's place lies: `memcpy.p1.p0.i64`.
+        let mut parameters: Vec<String> = name
+            .split('.')
+            .filter_map(|part| part.strip_prefix('p')?.parse().ok())
+            .map(|space: u32| if space == 0 { "ptr".into() } else { format!("ptr addrspace({space})") })
+            .collect();
+        if name.starts_with("memset.") {
+            parameters.push("i8".into());
+        }
         let length = name.rsplit('.').next().unwrap_or("i64");
-        renamed.insert(format!("declare void @llvm.{name}({})\n", parameters.replace("i64", length)));
+        let parameters = parameters.join(", ");
+        renamed.insert(format!("declare void @llvm.{name}({parameters}, {length}, i1)\n"));
         line = format!("{before}@llvm.{name}({rest}");
     }
     Ok(line)
@@ -289,6 +294,7 @@ define internal void @f(ptr %0, i32 %n) #1 {
   call void @llvm.lifetime.start.p5(ptr addrspace(5) %2)
   %x.1 = addrspacecast ptr addrspace(5) %x to ptr
   call void @llvm.memset.p5.i64(ptr addrspace(5) align 8 %2, i8 0, i64 24, i1 false)
+  call void @llvm.memcpy.p1.p5.i64(ptr addrspace(1) @v, ptr addrspace(5) %2, i64 24, i1 false)
   %g = getelementptr inbounds nuw i8, ptr addrspace(5) %2, i32 8
   store ptr addrspacecast (ptr addrspace(1) @v to ptr), ptr addrspace(5) %2, align 8
   %n = icmp eq ptr addrspace(5) %2, addrspacecast (ptr null to ptr addrspace(5))
@@ -321,7 +327,9 @@ declare void @llvm.memset.p5.i64(ptr addrspace(5), i8, i64, i1)
             "call void @llvm.memset.p0.i64(ptr align 8 %2, i8 0, i64 24, i1 false)\n",
             "%g = getelementptr inbounds nuw i8, ptr %2, i32 8\n",
             "  store volatile i64 %hostcall.before, ptr addrspace(3) inttoptr (i32 0 to ptr addrspace(3)), align 8\n  ret void\n",
+            "call void @llvm.memcpy.p1.p0.i64(ptr addrspace(1) @v, ptr %2, i64 24, i1 false)\n",
             "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n",
+            "declare void @llvm.memcpy.p1.p0.i64(ptr addrspace(1), ptr, i64, i1)\n",
             "define void @leaf() {\nstart:\n  ret void\n}\n",
         ] {
             assert!(made.contains(line), "{line}\n{made}");

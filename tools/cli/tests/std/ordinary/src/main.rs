@@ -40,6 +40,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         "net-waits" => net::wait_beside(&args.next().unwrap_or_default())?,
         "panic" => acts::panics(args.next().as_deref()),
         "parse" => println!("{}", args.next().unwrap_or_default().parse::<u32>()?),
+        "next" => println!("{}", ordinary_parts::ordinary_next(args.next().unwrap_or_default().parse()?)),
         "exit" => std::process::exit(args.next().unwrap_or_default().parse()?),
         "abort" => std::process::abort(),
         "code" => return Ok(ExitCode::from(args.next().unwrap_or_default().parse::<u8>()?)),
