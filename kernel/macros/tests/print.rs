@@ -85,7 +85,9 @@ mod pieces {
 
         pub fn finish(self) -> bool {
             let (words, values) = (self.0.as_chunks().0, &self.0[LINE_HEAD_BYTES..]);
-            let [id, tags] = [words[0], words[1]].map(u64::from_le_bytes);
+            let [head, tags] = [words[0], words[1]].map(u64::from_le_bytes);
+            let (id, bytes) = (head as u32, (head >> 32) as usize);
+            assert_eq!(bytes, values.len());
             crate::HOST.with_borrow_mut(|host| {
                 host.formats[id as usize - 1].2.render_bytes(tags, values, &mut host.out).unwrap();
             });
