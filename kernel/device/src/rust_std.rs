@@ -13,12 +13,14 @@
 //! function returns, and with room for one value where it writes one.
 
 mod files;
+#[cfg(target_arch = "nvptx64")]
+mod mathematics;
 mod net;
 mod threads;
 
 use crate::abi::CallError;
 use crate::io::Error;
-use crate::services::{Clock, Environment, Stdin, Stdout};
+use crate::services::{Environment, Stdin, Stdout};
 use crate::{Lane, heap, panics, process, target, time};
 use core::alloc::Layout;
 use core::ptr::null_mut;

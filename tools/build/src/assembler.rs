@@ -39,8 +39,9 @@ pub(crate) fn assemble(ptx: &Path, cpu: &str, to: &Path) -> Result<String, Build
 
 /// The folder of what the user's programs keep.
 pub(crate) fn cache() -> Option<PathBuf> {
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home)
+    // A relative one counts as none, as the specification of these variables says.
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))
 }
 
 /// Returns NVIDIA's assembler, by which PTX becomes a cubin: the one that the user names by `PTXAS`, the one in PATH, or one of

@@ -2,6 +2,7 @@ use crate::contraction::with_contraction;
 use crate::order::with_order;
 use crate::package::Package;
 use crate::panics::with_panics;
+use crate::reached::without_unreached;
 use crate::registers::{self, MOST_LANES};
 use crate::rust_std::stacks;
 use crate::spared::with_answers;
@@ -95,7 +96,8 @@ pub(crate) fn finished(built: &Path) -> Result<String, BuildError> {
     // Without the listing all orders are the strongest.
     let listing = text(&built.with_extension("ll")).unwrap_or_default();
     let ptx = stacks::ptx::with_stacks(&with_panics(&with_order(&text(built)?, &listing)));
-    Ok(with_stack_bytes(&with_bounds(&with_answers(&with_contraction(&ptx)))))
+    let ptx = without_unreached(&with_contraction(&ptx));
+    Ok(with_stack_bytes(&with_bounds(&with_answers(&ptx))))
 }
 
 /// Names of the kernels whose infos the image exports, in a symbol table as in PTX text.

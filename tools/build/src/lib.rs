@@ -38,6 +38,7 @@ mod order;
 mod package;
 mod panics;
 mod ptx;
+mod reached;
 mod registers;
 mod report;
 mod rust_std;

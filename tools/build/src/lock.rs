@@ -24,7 +24,8 @@ pub(crate) fn take(folder: &Path, hold: Hold, progress: Progress) -> Result<File
     let io = |error| BuildError::Io { path: path.clone(), error };
     loop {
         fs::create_dir_all(folder).map_err(io)?;
-        let file = match File::options().create(true).append(true).open(&path) {
+        // Locks of network file systems that are shared want a file that can be read, others one that can be written.
+        let file = match File::options().create(true).read(true).append(true).open(&path) {
             // Somebody removed the folder meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             file => file.map_err(io)?,

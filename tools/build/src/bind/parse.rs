@@ -103,7 +103,7 @@ fn service(file: &File, item: &ItemTrait, attribute: &Attribute) -> Result<Servi
     let (mut is_own, mut is_chosen) = (false, false);
     if let Meta::List(_) = &attribute.meta {
         attribute.parse_nested_meta(|meta| {
-            if meta.path.is_ident("internal") {
+            if meta.path.is_ident("internal") || meta.path.is_ident("rare") {
                 return Ok(());
             }
             if !meta.path.is_ident("number") {

@@ -6,7 +6,7 @@
 
 use crate::lock::{self, Hold};
 use crate::{BuildError, Progress};
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -93,8 +93,9 @@ fn remove_old(cache: &Path, kind: &str, new: &Path) {
         .collect();
     folders.sort_unstable_by(|one, other| other.cmp(one));
     for (_, folder) in folders.iter().skip(MOST - 1) {
-        let Ok(lock) = File::open(folder.join(lock::NAME)) else { continue };
-        if !matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) && clear(folder).is_ok() {
+        let lock = File::options().read(true).append(true).open(folder.join(lock::NAME));
+        // Without locks nobody knows whether it is in use: it stays.
+        if lock.is_ok_and(|lock| lock.try_lock().is_ok() && clear(folder).is_ok()) {
             // Not the folder's content again: the next build may have begun.
             let _ = fs::remove_file(folder.join(lock::NAME)).and_then(|()| fs::remove_dir(folder));
         }

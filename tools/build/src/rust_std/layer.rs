@@ -88,12 +88,72 @@ pub const INSERTED: &[Inserted] = inserted! {
          pub(crate) use hostcall::end_of_thread;\n            pub(super) use hostcall::{Key, get, set};\n            \
          use hostcall::{create, destroy};\n            pub(super) use racy::LazyKey;\n        }\n";
     "src/sys/time/mod.rs", HERMIT => AS_IMP;
+    // For `MATHEMATICS`.
+    "src/sys/cmath.rs", "    pub safe fn acos(n: f64) -> f64;\n" =>
+        "    pub safe fn cos(n: f64) -> f64;\n    pub safe fn cosf(n: f32) -> f32;\n    \
+         pub safe fn exp(n: f64) -> f64;\n    pub safe fn expf(n: f32) -> f32;\n    \
+         pub safe fn exp2(n: f64) -> f64;\n    pub safe fn exp2f(n: f32) -> f32;\n    \
+         pub safe fn log(n: f64) -> f64;\n    pub safe fn logf(n: f32) -> f32;\n    \
+         pub safe fn log2(n: f64) -> f64;\n    pub safe fn log2f(n: f32) -> f32;\n    \
+         pub safe fn log10(n: f64) -> f64;\n    pub safe fn log10f(n: f32) -> f32;\n    \
+         pub safe fn pow(a: f64, b: f64) -> f64;\n    pub safe fn powf(a: f32, b: f32) -> f32;\n    \
+         pub safe fn sin(n: f64) -> f64;\n    pub safe fn sinf(n: f32) -> f32;\n";
     // What a panic says goes to the host too, and the lane ends where a thread would unwind.
     "src/panicking.rs", "    rust_panic(payload)\n}\n"
         => "    #[cfg(hostcall_std)]\n    crate::sys::panicked(&*payload, location);\n";
     // The `unsafe` is the library's own, before which this is inserted.
     "src/panicking.rs", "    let code = unsafe { __rust_start_panic(msg) };\n"
         => "    #[cfg(hostcall_std)]\n    crate::sys::end();\n";
+};
+
+macro_rules! on_gpus {
+    ($text:expr) => {
+        concat!(
+            "        #[cfg(all(hostcall_std, any(target_arch = \"nvptx64\", target_arch = \"amdgpu\")))]\n",
+            $text
+        )
+    };
+}
+
+macro_rules! functions {
+    ($($path:literal: $($intrinsic:literal => $function:literal),*;)*) => {
+        &[$($(Inserted {
+            path: $path,
+            before: concat!("        intrinsics::", $intrinsic, "\n"),
+            text: on_gpus!(concat!("        return ", $function, ";\n")),
+        },)*)*]
+    };
+}
+
+/// Lines by which mathematics on GPUs calls C's functions, all of which `compiler_builtins` has: of its own operations LLVM makes
+/// calls of them, but takes none to be there on a GPU, and refuses the program.
+pub const MATHEMATICS: &[Inserted] = functions! {
+    "core/src/num/f32.rs":
+        "powif32(x, n)"
+            => "{\n            unsafe extern \"C\" {\n                safe fn __powisf2(x: f32, n: i32) -> f32;\n            \
+                }\n            __powisf2(x, n)\n        }";
+    "core/src/num/f64.rs":
+        "powif64(x, n)"
+            => "{\n            unsafe extern \"C\" {\n                safe fn __powidf2(x: f64, n: i32) -> f64;\n            \
+                }\n            __powidf2(x, n)\n        }";
+    "std/src/num/f32.rs":
+        "powf32(self, n)" => "cmath::powf(self, n)",
+        "expf32(self)" => "cmath::expf(self)",
+        "exp2f32(self)" => "cmath::exp2f(self)",
+        "logf32(self)" => "cmath::logf(self)",
+        "log2f32(self)" => "cmath::log2f(self)",
+        "log10f32(self)" => "cmath::log10f(self)",
+        "sinf32(self)" => "cmath::sinf(self)",
+        "cosf32(self)" => "cmath::cosf(self)";
+    "std/src/num/f64.rs":
+        "powf64(self, n)" => "cmath::pow(self, n)",
+        "expf64(self)" => "cmath::exp(self)",
+        "exp2f64(self)" => "cmath::exp2(self)",
+        "logf64(self)" => "cmath::log(self)",
+        "log2f64(self)" => "cmath::log2(self)",
+        "log10f64(self)" => "cmath::log10(self)",
+        "sinf64(self)" => "cmath::sin(self)",
+        "cosf64(self)" => "cmath::cos(self)";
 };
 
 const ATOMIC: &str = "core/src/sync/atomic.rs";

@@ -63,7 +63,13 @@ impl Library {
         let described = target::describe(&request.target, toolchain)?;
         let name = target::name(&request.target);
         let mut flags = super::flags(&request.target, toolchain);
-        let key = (&copy, &described, &toolchain.says, &flags, flags::PROFILE, PROFILE, UNCHECKED);
+        // What the copy links to may be another version's that says the same of itself.
+        let changed = ["core/src/lib.rs", "std/src/lib.rs"].map(|file| {
+            let changed = sources.join(file).metadata().ok()?;
+            Some((changed.len(), changed.modified().ok()))
+        });
+        let made_by = (flags::PROFILE, PROFILE, UNCHECKED, PACKAGE, SOURCE);
+        let key = (&copy, changed, &described, &toolchain.says, &flags, made_by);
         let std = Kept::take(&cache, "std", &key, request.progress, |folder| {
             let (copied, target) = (folder.join("sources"), folder.join(&name).with_extension("json"));
             copy.write(&copied)?;
@@ -147,7 +153,15 @@ fn compiler(
     let manifest = folder.join("package/Cargo.toml");
     write(&manifest, &format!("{PACKAGE}{depends}"))?;
     write(&manifest.with_file_name("main.rs"), SOURCE)?;
-    let mut cargo = cargo::command(request, toolchain, &manifest, &folder.join("build"));
+    let build = folder.join("build");
+    let mut cargo = cargo::command(request, toolchain, &manifest, &build);
+    // The library is for all workspaces: settings of the one that is here, and of this run, are none of its own.
+    cargo.current_dir(folder).env("CARGO_BUILD_BUILD_DIR", &build);
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PROFILE_"))
+    {
+        cargo.env_remove(name);
+    }
     tell(&mut cargo, request, toolchain, target, flags);
     cargo::set_profile(&mut cargo, request, UNCHECKED);
     Ok(cargo)
@@ -169,11 +183,16 @@ fn make(
     let of_target = super::output(&request.target, &build).join("release/deps");
     let crates = [(of_target, "rlib"), (build.join("release/deps"), "so")];
     fs::create_dir_all(to).map_err(at(to))?;
+    let mut has_any = false;
     for (from, extension) in crates {
         for file in files(&from)?.iter().filter(|file| file.extension().is_some_and(|is| is == extension)) {
             let to = to.join(file.file_name().unwrap_or_default());
             fs::rename(file, &to).map_err(at(&to))?;
+            has_any = true;
         }
+    }
+    if !has_any {
+        return Err(cargo::no_file(request, name));
     }
     fs::remove_dir_all(&build).map_err(at(&build))
 }

@@ -1,6 +1,6 @@
 //! Makes a copy of the library's sources with the platform layer in it. What the layer leaves as it is is a link in the copy.
 
-use super::layer::{ADDED, HIDDEN, INSERTED, Inserted};
+use super::layer::{ADDED, HIDDEN, INSERTED, Inserted, MATHEMATICS};
 use crate::BuildError;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ fn texts(sources: &Path) -> Result<(Texts, Links), BuildError> {
         }
         texts.insert(added.path.into(), added.text.into());
     }
-    for inserted in INSERTED.iter().chain(HIDDEN) {
+    for inserted in INSERTED.iter().chain(HIDDEN).chain(MATHEMATICS) {
         let path = sources.join(inserted.path);
         let text = match texts.entry(inserted.path.into()) {
             Entry::Occupied(text) => text.into_mut(),
@@ -153,11 +153,11 @@ mod tests {
         let sources = toolchain.library.as_ref().unwrap();
         let folder = std::env::temp_dir().join(format!("hostcall-library-{}", std::process::id()));
         Copy::of(sources, toolchain.version()).unwrap().write(&folder).unwrap();
-        for Inserted { path, text, .. } in INSERTED.iter().chain(HIDDEN) {
+        for Inserted { path, text, .. } in INSERTED.iter().chain(HIDDEN).chain(MATHEMATICS) {
             assert!(fs::read_to_string(folder.join(path)).unwrap().contains(text), "{path}: {text}");
         }
         assert!(folder.join("core/src/lib.rs").exists() && folder.join(ADDED[0].path).exists());
-        assert!(folder.join("core/src/num").is_symlink() && !folder.join("core/src").is_symlink());
+        assert!(folder.join("core/src/str").is_symlink() && !folder.join("core/src").is_symlink());
         fs::remove_dir_all(&folder).unwrap();
     }
 

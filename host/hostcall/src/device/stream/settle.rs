@@ -253,6 +253,7 @@ impl StreamQueue {
             }
         }
         device.builtins.files().unmap_of(&launches);
+        device.builtins.sockets().close_of(&launches);
         ends
     }
 
@@ -355,7 +356,9 @@ impl StreamQueue {
             Some(End { has_run, ..end })
         });
         let mut ends: SmallVec<_> = ends.collect();
-        device.builtins.files().unmap_of(&launches.into());
+        let all = launches.into();
+        device.builtins.files().unmap_of(&all);
+        device.builtins.sockets().close_of(&all);
         // The stream has got so far.
         let last = list.launch(launches.count() - 1);
         if ends.last().is_none_or(|end: &End| end.launch.sequence < last.sequence) {
@@ -433,9 +436,6 @@ impl StreamQueue {
         // No lane is left that would close them; what a launch that ended well left open may be in a static.
         if launch.is_served() && (outcome.is_err() || cancelled.is_some()) {
             device.builtins.files().close_of(launch.id);
-        }
-        if launch.is_served() {
-            device.builtins.sockets().close_of(launch.id);
         }
         let port = launch.is_foreign.then(|| device.llvm_calls.take(launch.id)).flatten();
         let outcome = match port {

@@ -41,6 +41,10 @@ impl FromStr for NetRule {
     fn from_str(text: &str) -> Result<Self, NetRuleError> {
         let of = |address: IpAddr, port| Self { host: Host::Address(address.to_canonical()), port };
         if let Ok(address) = text.parse::<SocketAddr>() {
+            // Of an address of one link alone, which an address of this kind names, the link is not looked at.
+            if matches!(address, SocketAddr::V6(address) if address.scope_id() != 0) {
+                return Err(NetRuleError(text.into()));
+            }
             return Ok(of(address.ip(), Some(address.port())));
         }
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
@@ -152,12 +156,15 @@ impl Bounds {
             return Ok(vec![(number, port).into()]);
         }
         let name = normal(name).ok_or(Error::InvalidInput)?;
-        let sides = [&self.connect, &self.listen];
-        if !sides.iter().any(|rules| rules.of(&name, port).next().is_some()) {
+        // Who may listen anywhere may not ask a resolver for any name, which tells others what it asks.
+        let listens_there = |rule: &NetRule| rule.host != Host::Any || name == "localhost";
+        let is_open = self.connect.of(&name, port).next().is_some()
+            || self.listen.of(&name, port).any(|(rule, _)| listens_there(rule));
+        if !is_open {
             return Err(Error::NetDenied.into());
         }
         let addresses = resolve(&name, port).ok_or(Error::NoSuchName)?;
-        sides.iter().for_each(|rules| rules.note(&name, port, &addresses));
+        [&self.connect, &self.listen].iter().for_each(|rules| rules.note(&name, port, &addresses));
         Ok(addresses)
     }
 }

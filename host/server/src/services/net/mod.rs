@@ -13,6 +13,7 @@ mod tests;
 use super::SharedHandler;
 use super::error::status;
 use super::files::{OpenFiles, Permit};
+use crate::engine::LaunchSet;
 use address::{NONE, Words, packed, unpacked};
 use bounds::{Bounds, Rules};
 pub use bounds::{NetRule, NetRuleError};
@@ -61,11 +62,11 @@ impl OpenSockets {
         !(self.bounds.connect.is_empty() && self.bounds.listen.is_empty())
     }
 
-    /// Closes the sockets that a launch opened, of which none of its lanes is left; their handles are void. The launch must
+    /// Closes the sockets that launches opened, of which none of their lanes is left; their handles are void. The launches must
     /// have ended for the function of [`OpenFiles::set_launches`].
-    pub fn close_of(&self, launch: LaunchId) {
+    pub fn close_of(&self, launches: &LaunchSet) {
         if self.has_any() {
-            self.remove(|handle| handle.owner == launch);
+            self.remove(|handle| launches.contains(handle.owner));
         }
     }
 

@@ -23,6 +23,9 @@ const NO_MEMORY: i32 = 12;
 /// What took too long.
 const TIMED_OUT: i32 = 110;
 
+/// Bytes that no datagram has more of.
+const MOST_OF_A_DATAGRAM: usize = 1 << 16;
+
 /// Those who sent to a listening socket of datagrams that are kept, the latest ones: it may answer them.
 const MOST_SENDERS: usize = 256;
 
@@ -145,7 +148,9 @@ impl Socket {
                 let once = |mut stream: &TcpStream| {
                     let mut bytes = zeros(room)?;
                     let len = if peek { stream.peek(&mut bytes)? } else { stream.read(&mut bytes)? };
+                    // The rest is not kept as long as the lane has not read these.
                     bytes.truncate(len);
+                    bytes.shrink_to_fit();
                     Ok((bytes, None))
                 };
                 match self.is_nonblocking() {
@@ -155,7 +160,7 @@ impl Socket {
             }
             Kind::Datagrams { socket, senders } => {
                 let once = |socket: &UdpSocket| {
-                    let mut bytes = zeros(room)?;
+                    let mut bytes = zeros(room.min(MOST_OF_A_DATAGRAM))?;
                     let (len, from) = match peek {
                         true => socket.peek_from(&mut bytes)?,
                         false => socket.recv_from(&mut bytes)?,
@@ -172,6 +177,7 @@ impl Socket {
                         }
                     }
                     bytes.truncate(len);
+                    bytes.shrink_to_fit();
                     Ok((bytes, Some(from)))
                 };
                 match self.is_nonblocking() {

@@ -160,9 +160,9 @@ fn handles_are_their_launchs_and_void_once_it_ended() {
         assert_eq!(error(block_on(sockets.close(stream))), closed);
         assert_eq!(block_on(sockets.send(other, NONE, vec![1])), Ok(1));
     });
-    sockets.0.close_of(second);
+    sockets.0.close_of(&second.into());
     assert_eq!(sockets.0.open_count(), 1);
-    sockets.0.close_of(first);
+    sockets.0.close_of(&first.into());
     assert_eq!(sockets.0.open_count(), 0);
     let mut all = Vec::new();
     peer.read_to_end(&mut all).unwrap();
