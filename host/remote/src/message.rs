@@ -61,11 +61,11 @@ pub const VERSION: u16 = 1;
 /// Most calls of a message.
 pub const MAX_CALLS: usize = 1 << 16;
 
-/// Most bytes of a message.
+/// Most bytes of a question.
 pub const MAX_BYTES: usize = HEAD + 8 + MAX_CALLS * 8 + (MAX_WORDS_TOGETHER * 8);
 
-/// Most words of a message.
-const MAX_WORDS_TOGETHER: usize = 1 << 20;
+/// Most argument words of a message. Each of its calls may have as many result words as a call may have.
+pub(crate) const MAX_WORDS_TOGETHER: usize = 1 << 20;
 
 const HEAD: usize = 32;
 
@@ -165,8 +165,7 @@ impl Reader<'_> {
         if version != VERSION {
             return Err(Bad::OtherVersion(head));
         }
-        let together = count as usize * usize::from(width);
-        if zero != 0 || usize::from(width) > MAX_TYPED_WORDS || together > MAX_WORDS_TOGETHER {
+        if zero != 0 || usize::from(width) > MAX_TYPED_WORDS {
             return Err(Bad::Malformed);
         }
         Ok(head)
@@ -258,7 +257,8 @@ impl Question {
         let head = reader.head()?;
         let schema = reader.u64()?;
         // Before there is memory for them.
-        if reader.0.len() != 8 * (head.count as usize + head.words()) {
+        let is_whole = reader.0.len() == 8 * (head.count as usize + head.words());
+        if !is_whole || head.words() > MAX_WORDS_TOGETHER {
             return Err(Bad::Malformed);
         }
         let mut calls = Vec::with_capacity(head.count as usize);
@@ -298,6 +298,7 @@ impl Answer {
     pub fn decode(bytes: &[u8]) -> Result<Self, Bad> {
         let mut reader = Reader(bytes);
         let head = reader.head()?;
+        // Before there is memory for them.
         if reader.0.len() != 8 * (head.count as usize + head.words()) {
             return Err(Bad::Malformed);
         }
@@ -393,6 +394,18 @@ mod tests {
             assert_eq!(Head::of_unwanted(&unwanted[..len]), None);
         }
         assert_eq!(Head::of_unwanted(&[&unwanted[..], &[0]].concat()), None);
+    }
+
+    /// A question of as many calls as there may be is answered, however many result words they have.
+    #[test]
+    fn an_answer_has_more_words_than_a_question() {
+        let most = (MAX_WORDS_TOGETHER / MAX_CALLS) as u16;
+        let whole = question(MAX_CALLS as u32, most).encode();
+        assert_eq!(whole.len(), MAX_BYTES);
+        assert!(Question::decode(&whole).is_ok());
+        let more = question(MAX_CALLS as u32, most + 1).encode();
+        assert_eq!(Question::decode(&more), Err(Bad::Malformed));
+        assert!(Answer::decode(&answer(MAX_CALLS as u32, MAX_TYPED_WORDS as u16).encode()).is_ok());
     }
 
     /// No memory is taken for what a head says and the message does not have.
