@@ -289,7 +289,9 @@ class Door:
             return True
         asked = Asked(self, arrived, question, served, size)
         with self._lock:
-            if self._is_closed or not self._once.is_new(head.process, head.batch):
+            # Its process may have been forgotten while the question is under way.
+            is_here = (head.process, head.batch) in self._under_way
+            if self._is_closed or is_here or not self._once.is_new(head.process, head.batch):
                 arrived.drop()
                 return True
             is_full = len(self._under_way) == MOST_UNDER_WAY or self._bytes + size > MOST_BYTES
