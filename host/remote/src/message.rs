@@ -14,7 +14,7 @@
 //! | 16 | the batch's number, which goes up in a process | the question's |
 //! | 24 | which process it is: a number that no other process has | the question's |
 //! | 32 | the hash of the method's name and types | for each call its status, 64 bits |
-//! | 40 | for each call 32 bits each: µs that its lane waits longer (0: no end), its lane | |
+//! | 40 | for each call 32 bits each: µs that its lane waits longer (0: no end, or more than 32 bits have: 71 minutes), its lane | |
 //! | then | the words of the first call, of the second, ... | the same |
 //!
 //! This page is for answerers in other languages too (`hostcall.remote` in Python is one).
@@ -214,8 +214,12 @@ pub(crate) fn question(
     head.put(&mut bytes);
     bytes.extend_from_slice(&schema.to_le_bytes());
     for Asked { remaining, lane } in calls {
-        // A lane whose time is up waits for another µs: 0 would be for ever.
-        let us = remaining.map_or(0, |left| left.as_micros().clamp(1, u32::MAX.into()) as u32);
+        let us = remaining.map_or(0, |left| match left.as_micros() {
+            // Its time is up.
+            0 => 1,
+            // Who answers late gets no further than the lane, which keeps its own time.
+            us => u32::try_from(us).unwrap_or(0),
+        });
         bytes.extend_from_slice(&(u64::from(us) | u64::from(lane) << 32).to_le_bytes());
     }
     put_words(&mut bytes, words);
@@ -380,6 +384,19 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_lane_that_waits_longer_than_a_message_says_waits_without_end() {
+        let longest = Duration::from_micros(u32::MAX.into());
+        let us = Duration::from_micros(1);
+        for (waits, told) in
+            [(Duration::ZERO, Some(us)), (us, Some(us)), (longest, Some(longest)), (longest + us, None)]
+        {
+            let mut question = question(1, 0);
+            question.calls[0].remaining = Some(waits);
+            assert_eq!(Question::decode(&question.encode()).unwrap().calls[0].remaining, told);
         }
     }
 
