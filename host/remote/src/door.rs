@@ -31,7 +31,6 @@ const LOOK_EACH: Duration = Duration::from_millis(1);
 
 /// A question for a worker.
 pub(crate) struct Work {
-    pub question: Question,
     pub method: usize,
     pub lanes: Arc<Lanes>,
 }
@@ -112,7 +111,8 @@ impl Door {
         let head = question.head;
         let deadlines = question.calls.iter().map(|call| call.remaining.map(|remaining| came + remaining));
         let (door, session) = (Arc::downgrade(self), self.session.clone());
-        let lanes = Arc::new(Lanes::new(head, deadlines.collect(), arrived, door, session));
+        let deadlines = deadlines.collect();
+        let lanes = Arc::new(Lanes::new(question, deadlines, arrived, door, session));
         let refuse = |lanes: &Lanes, refused| {
             if let Some(arrived) = lanes.take_back() {
                 tell(Task::Refuse(arrived, refused));
@@ -123,7 +123,7 @@ impl Door {
             Ok(false) => {}
             Err(refused) => return refuse(&lanes, refused),
         }
-        if self.work.try_send(Work { question, method, lanes: lanes.clone() }).is_err() {
+        if self.work.try_send(Work { method, lanes: lanes.clone() }).is_err() {
             self.forget(&head);
             refuse(&lanes, Some((head, CallError::Busy)));
         }

@@ -217,7 +217,7 @@ pub(crate) fn question(
         let us = remaining.map_or(0, |left| match left.as_micros() {
             // Its time is up.
             0 => 1,
-            // Who answers late gets no further than the lane, which keeps its own time.
+            // Its own process alone ends a longer wait.
             us => u32::try_from(us).unwrap_or(0),
         });
         bytes.extend_from_slice(&(u64::from(us) | u64::from(lane) << 32).to_le_bytes());

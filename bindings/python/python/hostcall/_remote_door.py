@@ -122,6 +122,8 @@ class Asked:
     def end(self) -> None:
         """Ends it without an answer. It has been removed."""
         self._arrived.drop()
+        # It may wait for a thread still.
+        self.words = memoryview(b"")
         self._door.count(unwanted=1)
 
 
@@ -158,11 +160,11 @@ class Served:
     def _failed(self, error: BaseException) -> int:
         return messages.failed(error.code) if isinstance(error, Refuse) else messages.PANICKED
 
-    def answer(self, asked: Asked) -> None:
-        """Answers a question, with a status for each call whatever the function does."""
+    def answer(self, asked: Asked, words: memoryview) -> None:
+        """Answers a question that had these words, with a status for each call whatever the function does."""
         _current.asked = asked
         try:
-            (self._batch if self.mode == "batch" else self._each)(asked)
+            (self._batch if self.mode == "batch" else self._each)(asked, words)
         finally:
             _current.asked = None
 
@@ -172,21 +174,21 @@ class Served:
             what = "%s raised: %d of %d calls of process %x ended with `Panicked`"
             _log.error(what, self.name, calls, asked.head.calls, asked.head.process, exc_info=error)
 
-    def _batch(self, asked: Asked) -> None:
+    def _batch(self, asked: Asked, words: memoryview) -> None:
         count = asked.head.calls
-        statuses, words = [messages.OK] * count, b""
+        statuses, results = [messages.OK] * count, b""
         try:
-            words = self.function(asked.words, count)
+            results = self.function(words, count)
         # The thread goes on, whatever it is.
         except BaseException as error:
             statuses = [self._failed(error)] * count
             self._log(asked, error, statuses.count(messages.PANICKED))
-        asked.answer(asked.or_late(statuses), words)
+        asked.answer(asked.or_late(statuses), results)
 
-    def _each(self, asked: Asked) -> None:
+    def _each(self, asked: Asked, words: memoryview) -> None:
         size, nothing = 8 * self.arguments, bytes(8 * self.width)
         statuses: list[int] = []
-        words = bytearray()
+        results = bytearray()
         first: BaseException | None = None
         for call in range(asked.head.calls):
             if asked.is_over():
@@ -194,7 +196,7 @@ class Served:
             status, result = messages.TIMED_OUT, nothing
             if not asked.is_late(call):
                 try:
-                    arguments = self._signature.decode(bytes(asked.words[call * size : (call + 1) * size]))
+                    arguments = self._signature.decode(bytes(words[call * size : (call + 1) * size]))
                     status = messages.MALFORMED
                     if arguments is not None:
                         result = self._signature.encode(self.function(*arguments))
@@ -205,11 +207,11 @@ class Served:
                 if asked.is_late(call):
                     status = messages.TIMED_OUT
             statuses.append(status)
-            words += result if status == messages.OK else nothing
+            results += result if status == messages.OK else nothing
         if first is not None:
             self._log(asked, first, max(statuses.count(messages.PANICKED), 1))
         if len(statuses) == asked.head.calls:
-            asked.answer(statuses, bytes(words))
+            asked.answer(statuses, bytes(results))
 
 
 class Door:
@@ -348,8 +350,10 @@ class Door:
             with self._lock:
                 self._waiting -= 1
             try:
+                # Before it is looked whether it has ended, which takes them from it.
+                words = asked.words
                 if not asked.is_over():
-                    asked.served.answer(asked)
+                    asked.served.answer(asked, words)
             except Exception:
                 _log.exception("a question to %s was dropped: this is a bug in hostcall", asked.served.name)
                 if self.remove(asked):

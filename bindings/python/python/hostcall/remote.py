@@ -54,11 +54,12 @@ _DEFAULTS = {
     "connect/retry": "{ period_init_ms: 100, period_max_ms: 400, period_increase_factor: 2 }",
     "transport/link/tx/lease": "1500",
     "transport/link/tx/keep_alive": "4",
+    "transport/link/rx/max_message_size": "67108864",
     "transport/shared_memory/enabled": "false",
     "transport/unicast/max_sessions": "10000",
 }
 
-_MOST_ARRIVED = 256
+_MOST_ARRIVED = 16
 """Most questions that have arrived and were not looked at. Of more of them zenoh waits with the link."""
 
 
