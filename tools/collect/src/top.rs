@@ -242,12 +242,16 @@ pub struct Rank {
 #[derive(Debug, Default)]
 pub struct Ranks {
     ranks: BTreeMap<(u64, Key), Rank>,
+    /// At the last look.
     left_out: u64,
+    /// Those that are gone may still make room at this look.
+    makes_room: bool,
 }
 
 impl Ranks {
     /// Takes in what was said at a look.
     pub fn take(&mut self, said: Vec<Said>) {
+        (self.left_out, self.makes_room) = (0, true);
         // By agents that answer now, of which the first counts for a rank that several follow.
         let mut heard = HashMap::<String, HashMap<Key, Option<f64>>>::new();
         let mut counted = Vec::new();
@@ -293,7 +297,7 @@ impl Ranks {
         if self.ranks.contains_key(&at) {
             return;
         }
-        if self.ranks.len() >= MOST_RANKS {
+        if self.ranks.len() >= MOST_RANKS && std::mem::take(&mut self.makes_room) {
             self.ranks.retain(|_, rank| rank.state != State::Gone);
         }
         if self.ranks.len() >= MOST_RANKS {
@@ -436,6 +440,7 @@ mod tests {
         of.take(vec![ranks("a", &many(10)), ranks("b", &[(1, None)])]);
         assert_eq!((of.all().len(), of.left_out), (MOST_RANKS, 1));
         of.take(vec![ranks("a", &[(10, None)])]);
+        assert_eq!((of.all().len(), of.left_out), (MOST_RANKS, 0));
         of.take(vec![ranks("a", &[(10, None)]), ranks("b", &[(1, None)])]);
         assert_eq!(of.all().len(), 2);
     }
