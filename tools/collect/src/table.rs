@@ -28,8 +28,12 @@ pub fn text(ranks: &Ranks, left_out: u64, refused: u64, is_screen: bool) -> Stri
         let longest = |rank: &Rank| rank.counted.as_ref().map_or(0.0, |counted| counted.longest_s);
         // Stable: as they were among equals.
         rows.sort_by(|a, b| {
-            let is_well = |rank: &Rank| rank.state == State::Answers;
-            is_well(a).cmp(&is_well(b)).then_with(|| longest(b).total_cmp(&longest(a)))
+            let place = |rank: &Rank| match rank.state {
+                State::Answers => 2,
+                State::Gone => 1,
+                State::Late | State::Silent(_) | State::NotHeard => 0,
+            };
+            place(a).cmp(&place(b)).then_with(|| longest(b).total_cmp(&longest(a)))
         });
         rows.truncate(most);
     }

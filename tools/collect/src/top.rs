@@ -236,12 +236,16 @@ pub struct Rank {
     pub a_second: Option<[f64; 3]>,
     #[serde(skip)]
     agent: String,
+    /// The look at which it was met.
+    #[serde(skip)]
+    met: u64,
 }
 
 /// The ranks of a job.
 #[derive(Debug, Default)]
 pub struct Ranks {
     ranks: BTreeMap<(u64, Key), Rank>,
+    looks: u64,
     /// At the last look.
     left_out: u64,
     /// Those that are gone may still make room at this look.
@@ -252,6 +256,7 @@ impl Ranks {
     /// Takes in what was said at a look.
     pub fn take(&mut self, said: Vec<Said>) {
         (self.left_out, self.makes_room) = (0, true);
+        self.looks += 1;
         // By agents that answer now, of which the first counts for a rank that several follow.
         let mut heard = HashMap::<String, HashMap<Key, Option<f64>>>::new();
         let mut counted = Vec::new();
@@ -285,11 +290,26 @@ impl Ranks {
                 Some(Some(Some(silent_s))) => State::Silent(*silent_s),
             };
         }
+        self.forget_replaced();
         for (agent, who, counted) in counted {
             if let Some(rank) = self.ranks.get_mut(&place(&who)).filter(|rank| rank.agent == agent) {
                 rank.count(counted);
             }
         }
+    }
+
+    /// Forgets ranks that are gone and have been started again: a later process has their number.
+    fn forget_replaced(&mut self) {
+        let mut latest = HashMap::<u64, u64>::new();
+        let lives = |rank: &Rank| rank.state != State::Gone;
+        for rank in self.ranks.values().filter(|rank| lives(rank)) {
+            if let Some(number) = rank.who.rank {
+                let met = latest.entry(number).or_default();
+                *met = rank.met.max(*met);
+            }
+        }
+        let met_after = |rank: &Rank| rank.who.rank.and_then(|number| latest.get(&number));
+        self.ranks.retain(|_, rank| lives(rank) || met_after(rank).is_none_or(|met| *met <= rank.met));
     }
 
     fn meet(&mut self, agent: &str, who: Who) {
@@ -304,8 +324,8 @@ impl Ranks {
             self.left_out += 1;
             return;
         }
-        let agent = agent.to_owned();
-        self.ranks.insert(at, Rank { who, state: State::Late, counted: None, a_second: None, agent });
+        let (agent, met) = (agent.to_owned(), self.looks);
+        self.ranks.insert(at, Rank { who, state: State::Late, counted: None, a_second: None, agent, met });
     }
 
     /// Returns the ranks in their order, those without a rank behind the others.
@@ -431,6 +451,23 @@ mod tests {
         assert_eq!(states(&of)[1..], [(11, State::Late, None), (12, State::Answers, None)]);
         of.take(vec![ranks("b", &[(12, None), (11, None)]), counted("b", 12, 1.1, 4)]);
         assert_eq!(states(&of)[2], (12, State::Answers, Some(0.0)));
+    }
+
+    #[test]
+    fn a_rank_that_is_started_again_is_there_once() {
+        let mut of = Ranks::default();
+        let seen = |pid, rank| Seen { who: who(pid, rank), silent_s: None };
+        let say = |of: &mut Ranks, ranks: &[Seen]| {
+            of.take(vec![Said::Ranks { version: VERSION, agent: "a".into(), ranks: ranks.to_vec() }]);
+            of.all().map(|rank| (rank.who.pid, rank.state)).collect::<Vec<_>>()
+        };
+        let [gone, late] = [State::Gone, State::Late];
+        say(&mut of, &[seen(1, Some(0)), seen(2, None), seen(3, Some(0))]);
+        // Of another job, say: it was there before that one was gone.
+        assert_eq!(say(&mut of, &[seen(3, Some(0))]), [(1, gone), (3, late), (2, gone)]);
+        assert_eq!(say(&mut of, &[seen(3, Some(0)), seen(4, None)]), [(1, gone), (3, late), (2, gone), (4, late)]);
+        assert_eq!(say(&mut of, &[seen(3, Some(0)), seen(5, Some(0))])[..2], [(3, late), (5, late)]);
+        assert_eq!(say(&mut of, &[seen(5, Some(0))])[0], (5, late));
     }
 
     #[test]
