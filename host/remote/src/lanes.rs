@@ -211,9 +211,9 @@ mod tests {
     use std::time::Duration;
 
     /// A question that keeps its answer.
-    struct Question(Arc<Mutex<Vec<u8>>>);
+    struct Given(Arc<Mutex<Vec<u8>>>);
 
-    impl Arrived for Question {
+    impl Arrived for Given {
         fn method(&self) -> &str {
             ""
         }
@@ -232,7 +232,7 @@ mod tests {
         let head = Head { version: VERSION, width: 0, count: 3, batch: 1, process: 1 };
         let now = Instant::now();
         let deadlines = vec![Some(now), None, Some(now + Duration::from_secs(3600))];
-        let arrived = Box::new(Question(answer.clone()));
+        let arrived = Box::new(Given(answer.clone()));
         let question = Question { head, schema: 0, calls: Vec::new(), words: Vec::new() };
         let lanes = Lanes::new(question, deadlines, arrived, Weak::new(), Arc::default());
         lanes.end(false);
