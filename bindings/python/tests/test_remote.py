@@ -325,6 +325,39 @@ def test_a_file_of_zenohs_says_where_it_listens_and_who_is_denied(start: Callabl
             kernels.kill()
 
 
+class Refusal(hostcall.Refuse):
+    """Has no code that a status can have."""
+
+    def __init__(self, code: Any) -> None:
+        self.code = code
+
+
+def test_a_refusal_with_any_code_fails_its_own_call() -> None:
+    for wrong in ("7", 7.0, None):
+        with pytest.raises(TypeError):
+            hostcall.Refuse(wrong)  # type: ignore[arg-type]
+
+    @hostcall.service
+    class Store:
+        def of(self, key: hostcall.u64) -> hostcall.u64:
+            raise Refusal(["7", 7.0, None, True, 2**40 + 7][key])
+
+    (method,) = hostcall._service.description_of(Store()).methods(Store())
+    served = Served(method)
+    door = Door({"Store/of": served}, Counts(), threading.Lock(), 1)
+    head = messages.Head(messages.VERSION, 1, 5, 0, 9)
+    began = messages._HEAD.pack(b"hcrm", messages.VERSION, 1, 5, 0, 0, 9) + struct.pack("<Q", served.schema)
+    given = Given(began + bytes(5 * 8) + struct.pack("<5Q", *range(5)), "Store/of")
+    door.let_in(given)
+    begun = time.monotonic()
+    while not given.answers:
+        assert time.monotonic() < begun + LONG
+        time.sleep(0.001)
+    codes = [-1, -1, -1, 1, 7]
+    assert given.answers == [messages.write_answer(head, [messages.failed(code) for code in codes], 1, bytes(40))]
+    door.close()
+
+
 class Given:
     """A question that no process asked."""
 

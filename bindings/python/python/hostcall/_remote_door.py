@@ -158,7 +158,11 @@ class Served:
         self.arguments = len(method.arguments)
 
     def _failed(self, error: BaseException) -> int:
-        return messages.failed(error.code) if isinstance(error, Refuse) else messages.PANICKED
+        if not isinstance(error, Refuse):
+            return messages.PANICKED
+        # A class of the user's may have another one, or none.
+        code = getattr(error, "code", -1)
+        return messages.failed(code if isinstance(code, int) else -1)
 
     def answer(self, asked: Asked, words: memoryview) -> None:
         """Answers a question that had these words, with a status for each call whatever the function does."""
