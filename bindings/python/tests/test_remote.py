@@ -20,7 +20,7 @@ import pytest
 import hostcall
 from hostcall import _remote_messages as messages
 
-pytest.importorskip("zenoh")
+zenoh = pytest.importorskip("zenoh")
 
 import hostcall.remote
 from hostcall._remote_door import MOST_WAITING, Counts, Door, Served
@@ -374,6 +374,32 @@ class Given:
 
     def drop(self) -> None:
         self.is_dropped = True
+
+
+def test_what_fails_while_a_question_is_let_in_stops_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Given):
+        def message(self) -> bytes:
+            raise ValueError("it cannot be read")
+
+        def drop(self) -> None:
+            raise ValueError("nor dropped")
+
+    class Arrives:
+        """Two questions, and then no more, as zenoh's handler has them."""
+
+        def __init__(self) -> None:
+            self.handler, self.left = self, [Broken(b""), Given(b"")]
+
+        def recv(self) -> Given:
+            if not self.left:
+                raise zenoh.ZError
+            return self.left.pop(0)
+
+    door, arrives = Door({}, Counts(), threading.Lock(), 1), Arrives()
+    last = arrives.left[1]
+    hostcall.remote._each(arrives, door.let_in).join(LONG)
+    assert last.is_dropped and caplog.text.count("this is a bug in hostcall") == 2
+    door.close()
 
 
 def test_more_questions_than_may_wait_get_busy_and_one_twice_is_dropped() -> None:

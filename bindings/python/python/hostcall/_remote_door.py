@@ -30,7 +30,7 @@ _LOOK_EACH = 0.001
 _LONGEST_END = 1.0
 """How long is waited for threads that end, in seconds."""
 
-_log = logging.getLogger("hostcall.remote")
+log = logging.getLogger("hostcall.remote")
 
 
 def start(run: Callable[[], None]) -> threading.Thread:
@@ -176,7 +176,7 @@ class Served:
         asked._door.count(raised=calls)
         if calls:
             what = "%s raised: %d of %d calls of process %x ended with `Panicked`"
-            _log.error(what, self.name, calls, asked.head.calls, asked.head.process, exc_info=error)
+            log.error(what, self.name, calls, asked.head.calls, asked.head.process, exc_info=error)
 
     def _batch(self, asked: Asked, words: memoryview) -> None:
         count = asked.head.calls
@@ -264,8 +264,9 @@ class Door:
             is_refused = self._let_in(arrived)
         except Exception:
             is_refused = True
+            # First: to drop it may fail too.
+            log.exception("a question to %s was dropped: this is a bug in hostcall", arrived.method)
             arrived.drop()
-            _log.exception("a question to %s was dropped: this is a bug in hostcall", arrived.method)
         self.count(refused=int(is_refused))
 
     def _let_in(self, arrived: Arrived) -> bool:
@@ -358,7 +359,8 @@ class Door:
                 words = asked.words
                 if not asked.is_over():
                     asked.served.answer(asked, words)
-            except Exception:
-                _log.exception("a question to %s was dropped: this is a bug in hostcall", asked.served.name)
+            # The thread goes on, whatever it is.
+            except BaseException:
+                log.exception("a question to %s was dropped: this is a bug in hostcall", asked.served.name)
                 if self.remove(asked):
                     asked.end()

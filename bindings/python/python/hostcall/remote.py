@@ -32,7 +32,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ._remote_door import Counts, Door, Served, is_wanted, join, start
+from ._remote_door import Counts, Door, Served, is_wanted, join, log, start
 from ._service import description_of
 
 try:
@@ -97,11 +97,8 @@ class _Arrived:
     def __init__(self, query: zenoh.Query, prefix: int) -> None:
         # Of some of its functions zenoh's package does not say the types.
         self._query: Any = query
-        self._prefix = prefix
-
-    @property
-    def method(self) -> str:
-        return str(self._query.key_expr)[self._prefix :]
+        # Now: an answered query does not say it any more.
+        self.method = str(query.key_expr)[prefix:]
 
     @property
     def size(self) -> int:
@@ -118,7 +115,8 @@ class _Arrived:
         except zenoh.ZError:
             # Whoever asked is gone, or the session is closed.
             pass
-        self.drop()
+        finally:
+            self.drop()
 
     def drop(self) -> None:
         self._query.drop()
@@ -136,7 +134,11 @@ def _each(arrives: Any, take: Callable[[Any], None]) -> threading.Thread:
                 arrived = handler.recv()
             except zenoh.ZError:
                 return
-            take(arrived)
+            try:
+                take(arrived)
+            except Exception:
+                # The thread goes on: without it the link would stand still.
+                log.exception("what came over a link was dropped: this is a bug in hostcall")
 
     return start(run)
 
