@@ -402,6 +402,41 @@ def test_what_fails_while_a_question_is_let_in_stops_no_thread(caplog: pytest.Lo
     door.close()
 
 
+def test_an_answer_that_waits_for_its_link_holds_up_no_other_one() -> None:
+    sends, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Given):
+        def answer(self, message: bytes, /) -> None:
+            sends.set()
+            goes_on.wait()
+            super().answer(message)
+
+    @hostcall.service
+    class Store:
+        def of(self) -> None:
+            pass
+
+    (method,) = hostcall._service.description_of(Store()).methods(Store())
+    served = Served(method)
+    door = Door({"Store/of": served}, Counts(), threading.Lock(), 2)
+
+    def message(batch: int) -> bytes:
+        return messages._HEAD.pack(b"hcrm", messages.VERSION, 0, 1, 0, batch, 9) + struct.pack("<QQ", served.schema, 0)
+
+    slow, other = Slow(message(0), "Store/of"), Given(message(1), "Store/of")
+    door.let_in(slow)
+    assert sends.wait(LONG)
+    door.let_in(other)
+    begun = time.monotonic()
+    while not other.answers:
+        assert time.monotonic() < begun + LONG
+        time.sleep(0.001)
+    threading.Timer(0.05, goes_on.set).start()
+    # It waits for the answer that has begun.
+    door.close()
+    assert slow.answers
+
+
 def test_more_questions_than_may_wait_get_busy_and_one_twice_is_dropped() -> None:
     has, goes_on = threading.Event(), threading.Event()
 

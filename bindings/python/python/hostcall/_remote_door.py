@@ -109,11 +109,12 @@ class Asked:
 
     def answer(self, statuses: list[int], words: bytes) -> None:
         """Sends the answer, if nobody ended the question before."""
-        if self._door.remove(self):
-            width = self.served.width if words else 0
-            message = messages.write_answer(self.head, statuses, width, words)
-            with self._door.sends:
+        message = messages.write_answer(self.head, statuses, self.served.width if words else 0, words)
+        if self._door.begin(self):
+            try:
                 self._arrived.answer(message)
+            finally:
+                self._door.sent()
             self._door.count(answered=1)
 
     def refuse(self, status: int) -> None:
@@ -223,13 +224,11 @@ class Door:
 
     def __init__(self, served: Mapping[str, Served], counts: Counts, lock: threading.Lock, threads: int) -> None:
         self._served, self._counts, self._count_lock = served, counts, lock
-        # Who has it sends an answer.
-        self.sends = threading.Lock()
         # What follows is everybody's.
         self._lock = threading.Condition()
         self._once = messages.Once()
         self._under_way: dict[tuple[int, int], Asked] = {}
-        self._bytes = self._waiting = 0
+        self._bytes = self._waiting = self._sending = 0
         self._looks_at = math.inf
         self._is_closed = False
         self._work: SimpleQueue[Asked | None] = SimpleQueue()
@@ -257,6 +256,19 @@ class Door:
             del self._under_way[asked.head.process, asked.head.batch]
             self._bytes -= asked.size
         return found
+
+    def begin(self, asked: Asked) -> bool:
+        """Takes a question out of which the answer is sent until ``sent`` is called. Returns whether it was in."""
+        with self._lock:
+            found = self._remove(asked)
+            self._sending += found
+            return found
+
+    def sent(self) -> None:
+        with self._lock:
+            self._sending -= 1
+            if self._is_closed:
+                self._lock.notify_all()
 
     def let_in(self, arrived: Arrived) -> None:
         """Lets a question in, or refuses it."""
@@ -333,9 +345,9 @@ class Door:
         for _ in range(self._threads):
             self._work.put(None)
         join(self._watches)
-        # No other answer is sent than one that has begun: all questions have ended.
-        if self.sends.acquire(timeout=_LONGEST_END):
-            self.sends.release()
+        # No other answer is sent than those that have begun: all questions have ended.
+        with self._lock:
+            self._lock.wait_for(lambda: not self._sending, _LONGEST_END)
 
     def _watch(self) -> None:
         """Ends questions whose lanes have gone on."""
@@ -354,9 +366,9 @@ class Door:
         while (asked := self._work.get()) is not None:
             with self._lock:
                 self._waiting -= 1
+            # Before it is looked whether it has ended, which takes them from it.
+            words = asked.words
             try:
-                # Before it is looked whether it has ended, which takes them from it.
-                words = asked.words
                 if not asked.is_over():
                     asked.served.answer(asked, words)
             # The thread goes on, whatever it is.
@@ -364,3 +376,5 @@ class Door:
                 log.exception("a question to %s was dropped: this is a bug in hostcall", asked.served.name)
                 if self.remove(asked):
                     asked.end()
+            # While it waits for the next one.
+            del asked, words
