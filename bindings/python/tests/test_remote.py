@@ -287,6 +287,12 @@ def test_what_cannot_be_answered_is_refused() -> None:
         session.export("good", Good()).close()
         assert session.counts() == Counts()
     session.close()
+    begun, before = time.monotonic(), threading.active_count()
+    with pytest.raises(zenoh.ZError):
+        session.export("good", Good())
+    while threading.active_count() > before:
+        assert time.monotonic() < begun + LONG
+        time.sleep(0.001)
 
 
 def test_a_process_that_does_not_close_its_session_ends() -> None:
@@ -301,7 +307,8 @@ class Store:
 session = hostcall.remote.Session(listen="tcp/127.0.0.1:0")
 export = session.export("store", Store(), threads=2)
 """
-    for ends in ["", "raise SystemExit(3)", "del session"]:
+    forks = "import os, sys, warnings\nwarnings.simplefilter('ignore')\nchild = os.fork()\nif child: sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    for ends in ["", "raise SystemExit(3)", "del session", forks]:
         ended = subprocess.run([sys.executable, "-c", program + ends], capture_output=True, text=True, timeout=LONG)
         assert (ended.returncode, ended.stderr) == (3 if "3" in ends else 0, "")
 

@@ -208,7 +208,9 @@ class Served:
                         status = messages.OK
                 except BaseException as error:
                     status = self._failed(error)
-                    first = first or (None if isinstance(error, Refuse) else error)
+                    # Not its truth, which is a user's.
+                    if first is None and not isinstance(error, Refuse):
+                        first = error
                 if asked.is_late(call):
                     status = messages.TIMED_OUT
             statuses.append(status)
