@@ -478,7 +478,10 @@ mod tests {
         say(&mut of, &[seen(1, Some(0)), seen(2, None), seen(3, Some(0))]);
         // Of another job, say: it was there before that one was gone.
         assert_eq!(say(&mut of, &[seen(3, Some(0))]), [(1, gone), (3, late), (2, gone)]);
-        assert_eq!(say(&mut of, &[seen(3, Some(0)), seen(4, None)]), [(1, gone), (3, late), (2, gone), (4, late)]);
+        assert_eq!(
+            say(&mut of, &[seen(3, Some(0)), seen(4, None)]),
+            [(1, gone), (3, late), (2, gone), (4, late)]
+        );
         assert_eq!(say(&mut of, &[seen(3, Some(0)), seen(5, Some(0))])[..2], [(3, late), (5, late)]);
         assert_eq!(say(&mut of, &[seen(5, Some(0))])[0], (5, late));
     }
