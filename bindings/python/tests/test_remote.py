@@ -20,7 +20,7 @@ import pytest
 import hostcall
 from hostcall import _remote_messages as messages
 
-pytest.importorskip("zenoh")
+zenoh = pytest.importorskip("zenoh")
 
 import hostcall.remote
 from hostcall._remote_door import MOST_WAITING, Counts, Door, Served
@@ -287,6 +287,12 @@ def test_what_cannot_be_answered_is_refused() -> None:
         session.export("good", Good()).close()
         assert session.counts() == Counts()
     session.close()
+    begun, before = time.monotonic(), threading.active_count()
+    with pytest.raises(zenoh.ZError):
+        session.export("good", Good())
+    while threading.active_count() > before:
+        assert time.monotonic() < begun + LONG
+        time.sleep(0.001)
 
 
 def test_a_process_that_does_not_close_its_session_ends() -> None:
@@ -301,7 +307,8 @@ class Store:
 session = hostcall.remote.Session(listen="tcp/127.0.0.1:0")
 export = session.export("store", Store(), threads=2)
 """
-    for ends in ["", "raise SystemExit(3)", "del session"]:
+    forks = "import os, sys, warnings\nwarnings.simplefilter('ignore')\nchild = os.fork()\nif child: sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    for ends in ["", "raise SystemExit(3)", "del session", forks]:
         ended = subprocess.run([sys.executable, "-c", program + ends], capture_output=True, text=True, timeout=LONG)
         assert (ended.returncode, ended.stderr) == (3 if "3" in ends else 0, "")
 
@@ -325,6 +332,39 @@ def test_a_file_of_zenohs_says_where_it_listens_and_who_is_denied(start: Callabl
             kernels.kill()
 
 
+class Refusal(hostcall.Refuse):
+    """Has no code that a status can have."""
+
+    def __init__(self, code: Any) -> None:
+        self.code = code
+
+
+def test_a_refusal_with_any_code_fails_its_own_call() -> None:
+    for wrong in ("7", 7.0, None):
+        with pytest.raises(TypeError):
+            hostcall.Refuse(wrong)  # type: ignore[arg-type]
+
+    @hostcall.service
+    class Store:
+        def of(self, key: hostcall.u64) -> hostcall.u64:
+            raise Refusal(["7", 7.0, None, True, 2**40 + 7][key])
+
+    (method,) = hostcall._service.description_of(Store()).methods(Store())
+    served = Served(method)
+    door = Door({"Store/of": served}, Counts(), threading.Lock(), 1)
+    head = messages.Head(messages.VERSION, 1, 5, 0, 9)
+    began = messages._HEAD.pack(b"hcrm", messages.VERSION, 1, 5, 0, 0, 9) + struct.pack("<Q", served.schema)
+    given = Given(began + bytes(5 * 8) + struct.pack("<5Q", *range(5)), "Store/of")
+    door.let_in(given)
+    begun = time.monotonic()
+    while not given.answers:
+        assert time.monotonic() < begun + LONG
+        time.sleep(0.001)
+    codes = [-1, -1, -1, 1, 7]
+    assert given.answers == [messages.write_answer(head, [messages.failed(code) for code in codes], 1, bytes(40))]
+    door.close()
+
+
 class Given:
     """A question that no process asked."""
 
@@ -341,6 +381,67 @@ class Given:
 
     def drop(self) -> None:
         self.is_dropped = True
+
+
+def test_what_fails_while_a_question_is_let_in_stops_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Given):
+        def message(self) -> bytes:
+            raise ValueError("it cannot be read")
+
+        def drop(self) -> None:
+            raise ValueError("nor dropped")
+
+    class Arrives:
+        """Two questions, and then no more, as zenoh's handler has them."""
+
+        def __init__(self) -> None:
+            self.handler, self.left = self, [Broken(b""), Given(b"")]
+
+        def recv(self) -> Given:
+            if not self.left:
+                raise zenoh.ZError
+            return self.left.pop(0)
+
+    door, arrives = Door({}, Counts(), threading.Lock(), 1), Arrives()
+    last = arrives.left[1]
+    hostcall.remote._each(arrives, door.let_in).join(LONG)
+    assert last.is_dropped and caplog.text.count("this is a bug in hostcall") == 2
+    door.close()
+
+
+def test_an_answer_that_waits_for_its_link_holds_up_no_other_one() -> None:
+    sends, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Given):
+        def answer(self, message: bytes, /) -> None:
+            sends.set()
+            goes_on.wait()
+            super().answer(message)
+
+    @hostcall.service
+    class Store:
+        def of(self) -> None:
+            pass
+
+    (method,) = hostcall._service.description_of(Store()).methods(Store())
+    served = Served(method)
+    door = Door({"Store/of": served}, Counts(), threading.Lock(), 2)
+
+    def message(batch: int) -> bytes:
+        return messages._HEAD.pack(b"hcrm", messages.VERSION, 0, 1, 0, batch, 9) + struct.pack("<QQ", served.schema, 0)
+
+    slow, other = Slow(message(0), "Store/of"), Given(message(1), "Store/of")
+    door.let_in(slow)
+    assert sends.wait(LONG)
+    door.let_in(other)
+    begun = time.monotonic()
+    while not other.answers:
+        assert time.monotonic() < begun + LONG
+        time.sleep(0.001)
+    threading.Timer(0.05, goes_on.set).start()
+    # It waits for the answer that has begun.
+    door.close()
+    assert slow.answers
 
 
 def test_more_questions_than_may_wait_get_busy_and_one_twice_is_dropped() -> None:
@@ -373,6 +474,9 @@ def test_more_questions_than_may_wait_get_busy_and_one_twice_is_dropped() -> Non
     first = question(0)
     assert has.wait(LONG)
     assert question(0).is_dropped
+    # Its process was forgotten.
+    door._once = messages.Once()
+    assert question(0).is_dropped
     assert status(question(1, schema=1)) == messages.TYPE_MISMATCH
     waiting = [question(2 + place, us=1000 if place == 0 else 0) for place in range(MOST_WAITING)]
     assert status(question(1000)) == messages.BUSY
@@ -386,7 +490,7 @@ def test_more_questions_than_may_wait_get_busy_and_one_twice_is_dropped() -> Non
         assert time.monotonic() < begun + LONG
         time.sleep(0.001)
     assert [status(given) for given in [first, *waiting[1:]]] == [messages.OK] * MOST_WAITING
-    assert (counts.answered, counts.refused, counts.unwanted) == (MOST_WAITING, 3, 1)
+    assert (counts.answered, counts.refused, counts.unwanted) == (MOST_WAITING, 4, 1)
     goes_on.clear()
     last = question(2000)
     door.close()

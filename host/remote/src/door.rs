@@ -31,7 +31,6 @@ const LOOK_EACH: Duration = Duration::from_millis(1);
 
 /// A question for a worker.
 pub(crate) struct Work {
-    pub question: Question,
     pub method: usize,
     pub lanes: Arc<Lanes>,
 }
@@ -112,7 +111,8 @@ impl Door {
         let head = question.head;
         let deadlines = question.calls.iter().map(|call| call.remaining.map(|remaining| came + remaining));
         let (door, session) = (Arc::downgrade(self), self.session.clone());
-        let lanes = Arc::new(Lanes::new(head, deadlines.collect(), arrived, door, session));
+        let deadlines = deadlines.collect();
+        let lanes = Arc::new(Lanes::new(question, deadlines, arrived, door, session));
         let refuse = |lanes: &Lanes, refused| {
             if let Some(arrived) = lanes.take_back() {
                 tell(Task::Refuse(arrived, refused));
@@ -123,7 +123,7 @@ impl Door {
             Ok(false) => {}
             Err(refused) => return refuse(&lanes, refused),
         }
-        if self.work.try_send(Work { question, method, lanes: lanes.clone() }).is_err() {
+        if self.work.try_send(Work { method, lanes: lanes.clone() }).is_err() {
             self.forget(&head);
             refuse(&lanes, Some((head, CallError::Busy)));
         }
@@ -159,15 +159,17 @@ impl Door {
     /// Notes a question. Returns whether the clerk is to look.
     fn note(&self, lanes: &Arc<Lanes>, bytes: usize) -> Result<bool, Refused> {
         let (head, until) = (lanes.head(), lanes.until());
+        let key = (head.process, head.batch);
         let mut known = self.known.lock();
-        if !known.once.is_new(head.process, head.batch) {
+        // Its process may have been forgotten while the question is under way.
+        if known.under_way.contains_key(&key) || !known.once.is_new(head.process, head.batch) {
             return Err(None);
         }
         if known.under_way.len() == MOST_UNDER_WAY || known.bytes + bytes > MOST_BYTES {
             return Err(Some((*head, CallError::Busy)));
         }
         known.bytes += bytes;
-        known.under_way.insert((head.process, head.batch), (lanes.clone(), bytes));
+        known.under_way.insert(key, (lanes.clone(), bytes));
         let is_next = until.is_some_and(|until| known.looks_at.is_none_or(|at| until < at));
         if is_next {
             known.looks_at = until;
@@ -241,5 +243,46 @@ pub(crate) fn clerk(door: &Weak<Door>, tasks: &flume::Receiver<Task>) {
         if looks {
             next = door.look();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Asked, VERSION};
+    use crate::once::MOST_CALLERS;
+    use std::borrow::Cow;
+
+    struct Given(Vec<u8>);
+
+    impl Arrived for Given {
+        fn method(&self) -> &str {
+            "Store/next"
+        }
+        fn message(&self) -> Cow<'_, [u8]> {
+            Cow::Borrowed(&self.0)
+        }
+        fn answer(&self, _: Vec<u8>) {}
+    }
+
+    #[test]
+    fn a_question_under_way_is_known_when_its_process_is_forgotten() {
+        let method = Method::untyped("Store::next", 700);
+        let (work, _waits) = flume::bounded(1);
+        let (tasks, to_do) = flume::unbounded();
+        let door = Arc::new(Door::new(vec![("Store/next".to_owned(), method)], Arc::default(), work, tasks));
+        let refused = |process| {
+            let head = Head { version: VERSION, width: 0, count: 1, batch: 1, process };
+            let calls = vec![Asked { remaining: None, lane: 0 }];
+            let question = Question { head, schema: method.schema(), calls, words: Vec::new() };
+            door.let_in(Box::new(Given(question.encode())));
+            to_do.try_iter().next()
+        };
+        assert!(refused(0).is_none());
+        for process in 1..=MOST_CALLERS as u64 {
+            assert!(matches!(refused(process), Some(Task::Refuse(_, Some((_, CallError::Busy))))));
+        }
+        assert!(matches!(refused(0), Some(Task::Refuse(_, None))));
+        assert_eq!(door.known.lock().under_way.len(), 1);
     }
 }

@@ -93,10 +93,8 @@ pub fn export_gathered(
 }
 
 /// Has a service handle a question.
-fn run(Work { question, method, lanes }: Work, service: &dyn GatheredService) {
-    if lanes.is_over() {
-        return;
-    }
+fn run(Work { method, lanes }: Work, service: &dyn GatheredService) {
+    let Some(question) = lanes.take_question() else { return };
     let calls = (0..).zip(&question.calls).zip(lanes.deadlines()).map(|((place, call), deadline)| {
         let caller = Caller { slot: 0, lane: call.lane, ..Caller::default() };
         GatheredCall { caller, deadline: *deadline, place }

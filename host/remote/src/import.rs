@@ -19,7 +19,7 @@
 use crate::RemoteError;
 use crate::carrier::{Asks, End};
 use crate::counts::add;
-use crate::message::{self, Answer, Asked, Bad, Head, MAX_CALLS, VERSION};
+use crate::message::{self, Answer, Asked, Bad, Head, MAX_CALLS, MAX_WORDS_TOGETHER, VERSION};
 use crate::session::{Inner, Session, SessionState, check_name, spawn};
 use hostcall_abi::CallError;
 use hostcall_abi::service::Method;
@@ -328,7 +328,7 @@ impl GatheredService for Imported {
 
     fn gathered(&self, method: usize, calls: GatheredCalls) -> BatchFuture {
         let shared = &self.shared;
-        if calls.len() > MAX_CALLS {
+        if calls.len() > MAX_CALLS || calls.words().len() > MAX_WORDS_TOGETHER {
             return Box::pin(async move { calls.fail(CallError::TooLarge) });
         }
         let bytes = 8 * (calls.len() + calls.words().len());

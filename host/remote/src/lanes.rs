@@ -3,7 +3,7 @@
 use crate::carrier::Arrived;
 use crate::counts::add;
 use crate::door::Door;
-use crate::message::{Answer, Head};
+use crate::message::{Answer, Head, Question};
 use crate::session::SessionState;
 use hostcall_abi::CallError;
 use hostcall_abi::status::Status;
@@ -45,6 +45,8 @@ impl Answers {
 /// The lanes of a question.
 pub(crate) struct Lanes {
     head: Head,
+    /// `None` once a worker has it, or nobody waits for its answer any more.
+    question: Mutex<Option<Question>>,
     deadlines: Vec<Option<Instant>>,
     /// When the last lane goes on by itself; `None` if one waits as long as it takes.
     until: Option<Instant>,
@@ -58,7 +60,7 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub fn new(
-        head: Head,
+        question: Question,
         deadlines: Vec<Option<Instant>>,
         arrived: Box<dyn Arrived>,
         door: Weak<Door>,
@@ -68,7 +70,8 @@ impl Lanes {
             Answers { of: vec![None; deadlines.len()], left: deadlines.len(), width: 0, words: Vec::new() };
         let (answers, arrived) = (Mutex::new(answers), Mutex::new(Some(arrived)));
         let until = deadlines.iter().copied().reduce(|last, deadline| Some(last?.max(deadline?))).flatten();
-        Self { head, deadlines, until, answers, arrived, wakers: Wakers::default(), door, session }
+        let (head, question) = (question.head, Mutex::new(Some(question)));
+        Self { head, question, deadlines, until, answers, arrived, wakers: Wakers::default(), door, session }
     }
 
     pub fn head(&self) -> &Head {
@@ -81,6 +84,11 @@ impl Lanes {
 
     pub fn until(&self) -> Option<Instant> {
         self.until
+    }
+
+    /// Takes the question, to be handled; `None` if nobody waits for its answer any more.
+    pub fn take_question(&self) -> Option<Question> {
+        self.question.lock().take()
     }
 
     /// Takes the question back, to be refused.
@@ -103,6 +111,7 @@ impl Lanes {
     /// Ends the question, for which nobody waits any more.
     pub fn unwanted(&self) {
         let was_over = self.answers.lock().take().of.is_empty();
+        drop(self.take_question());
         drop(self.arrived.lock().take());
         add(&self.session.counts.unwanted, usize::from(!was_over));
         self.wakers.tell();
@@ -202,9 +211,9 @@ mod tests {
     use std::time::Duration;
 
     /// A question that keeps its answer.
-    struct Question(Arc<Mutex<Vec<u8>>>);
+    struct Given(Arc<Mutex<Vec<u8>>>);
 
-    impl Arrived for Question {
+    impl Arrived for Given {
         fn method(&self) -> &str {
             ""
         }
@@ -223,8 +232,9 @@ mod tests {
         let head = Head { version: VERSION, width: 0, count: 3, batch: 1, process: 1 };
         let now = Instant::now();
         let deadlines = vec![Some(now), None, Some(now + Duration::from_secs(3600))];
-        let arrived = Box::new(Question(answer.clone()));
-        let lanes = Lanes::new(head, deadlines, arrived, Weak::new(), Arc::default());
+        let arrived = Box::new(Given(answer.clone()));
+        let question = Question { head, schema: 0, calls: Vec::new(), words: Vec::new() };
+        let lanes = Lanes::new(question, deadlines, arrived, Weak::new(), Arc::default());
         lanes.end(false);
         let answer = answer.lock();
         let statuses = Answer::decode(&answer).expect("it was answered").statuses;

@@ -14,7 +14,7 @@
 //! | 16 | the batch's number, which goes up in a process | the question's |
 //! | 24 | which process it is: a number that no other process has | the question's |
 //! | 32 | the hash of the method's name and types | for each call its status, 64 bits |
-//! | 40 | for each call 32 bits each: µs that its lane waits longer (0: no end), its lane | |
+//! | 40 | for each call 32 bits each: µs that its lane waits longer (0: no end, or more than 32 bits have: 71 minutes), its lane | |
 //! | then | the words of the first call, of the second, ... | the same |
 //!
 //! This page is for answerers in other languages too (`hostcall.remote` in Python is one).
@@ -61,11 +61,11 @@ pub const VERSION: u16 = 1;
 /// Most calls of a message.
 pub const MAX_CALLS: usize = 1 << 16;
 
-/// Most bytes of a message.
+/// Most bytes of a question.
 pub const MAX_BYTES: usize = HEAD + 8 + MAX_CALLS * 8 + (MAX_WORDS_TOGETHER * 8);
 
-/// Most words of a message.
-const MAX_WORDS_TOGETHER: usize = 1 << 20;
+/// Most argument words of a message. Each of its calls may have as many result words as a call may have.
+pub(crate) const MAX_WORDS_TOGETHER: usize = 1 << 20;
 
 const HEAD: usize = 32;
 
@@ -165,8 +165,7 @@ impl Reader<'_> {
         if version != VERSION {
             return Err(Bad::OtherVersion(head));
         }
-        let together = count as usize * usize::from(width);
-        if zero != 0 || usize::from(width) > MAX_TYPED_WORDS || together > MAX_WORDS_TOGETHER {
+        if zero != 0 || usize::from(width) > MAX_TYPED_WORDS {
             return Err(Bad::Malformed);
         }
         Ok(head)
@@ -215,8 +214,12 @@ pub(crate) fn question(
     head.put(&mut bytes);
     bytes.extend_from_slice(&schema.to_le_bytes());
     for Asked { remaining, lane } in calls {
-        // A lane whose time is up waits for another µs: 0 would be for ever.
-        let us = remaining.map_or(0, |left| left.as_micros().clamp(1, u32::MAX.into()) as u32);
+        let us = remaining.map_or(0, |left| match left.as_micros() {
+            // Its time is up.
+            0 => 1,
+            // Its own process alone ends a longer wait.
+            us => u32::try_from(us).unwrap_or(0),
+        });
         bytes.extend_from_slice(&(u64::from(us) | u64::from(lane) << 32).to_le_bytes());
     }
     put_words(&mut bytes, words);
@@ -258,7 +261,8 @@ impl Question {
         let head = reader.head()?;
         let schema = reader.u64()?;
         // Before there is memory for them.
-        if reader.0.len() != 8 * (head.count as usize + head.words()) {
+        let is_whole = reader.0.len() == 8 * (head.count as usize + head.words());
+        if !is_whole || head.words() > MAX_WORDS_TOGETHER {
             return Err(Bad::Malformed);
         }
         let mut calls = Vec::with_capacity(head.count as usize);
@@ -298,6 +302,7 @@ impl Answer {
     pub fn decode(bytes: &[u8]) -> Result<Self, Bad> {
         let mut reader = Reader(bytes);
         let head = reader.head()?;
+        // Before there is memory for them.
         if reader.0.len() != 8 * (head.count as usize + head.words()) {
             return Err(Bad::Malformed);
         }
@@ -383,6 +388,19 @@ mod tests {
     }
 
     #[test]
+    fn a_lane_that_waits_longer_than_a_message_says_waits_without_end() {
+        let longest = Duration::from_micros(u32::MAX.into());
+        let us = Duration::from_micros(1);
+        for (waits, told) in
+            [(Duration::ZERO, Some(us)), (us, Some(us)), (longest, Some(longest)), (longest + us, None)]
+        {
+            let mut question = question(1, 0);
+            question.calls[0].remaining = Some(waits);
+            assert_eq!(Question::decode(&question.encode()).unwrap().calls[0].remaining, told);
+        }
+    }
+
+    #[test]
     fn that_nobody_waits_is_another_message() {
         let question = question(3, 1);
         let unwanted = question.head.unwanted();
@@ -393,6 +411,18 @@ mod tests {
             assert_eq!(Head::of_unwanted(&unwanted[..len]), None);
         }
         assert_eq!(Head::of_unwanted(&[&unwanted[..], &[0]].concat()), None);
+    }
+
+    /// A question of as many calls as there may be is answered, however many result words they have.
+    #[test]
+    fn an_answer_has_more_words_than_a_question() {
+        let most = (MAX_WORDS_TOGETHER / MAX_CALLS) as u16;
+        let whole = question(MAX_CALLS as u32, most).encode();
+        assert_eq!(whole.len(), MAX_BYTES);
+        assert!(Question::decode(&whole).is_ok());
+        let more = question(MAX_CALLS as u32, most + 1).encode();
+        assert_eq!(Question::decode(&more), Err(Bad::Malformed));
+        assert!(Answer::decode(&answer(MAX_CALLS as u32, MAX_TYPED_WORDS as u16).encode()).is_ok());
     }
 
     /// No memory is taken for what a head says and the message does not have.

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 
 /// Callers that are remembered. Of more of them, those that came first are forgotten.
-const MOST_CALLERS: usize = 4096;
+pub(crate) const MOST_CALLERS: usize = 4096;
 
 /// Numbers of a caller that are told apart, below the highest one and with it: 1 KiB a caller. A batch that more
 /// others have overtaken is taken for one that was here.

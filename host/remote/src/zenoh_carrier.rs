@@ -21,8 +21,9 @@ use zenoh::query::{ConsolidationMode, Querier, Query, QueryTarget, Queryable, Re
 use zenoh::sample::{Sample, SampleKind};
 use zenoh::{Config, Session, Wait};
 
-/// What zenoh is told before what a user says: nothing is looked for on the network, and nothing listens.
-const DEFAULTS: [(&str, &str); 12] = [
+/// What zenoh is told before what a user says: nothing is looked for on the network, and nothing listens. No message takes more
+/// memory than the longest answer, 32.5 MiB, needs.
+const DEFAULTS: [(&str, &str); 13] = [
     ("mode", "\"peer\""),
     ("scouting/multicast/enabled", "false"),
     ("scouting/gossip/enabled", "false"),
@@ -33,6 +34,7 @@ const DEFAULTS: [(&str, &str); 12] = [
     ("connect/retry", "{ period_init_ms: 100, period_max_ms: 400, period_increase_factor: 2 }"),
     ("transport/link/tx/lease", "1500"),
     ("transport/link/tx/keep_alive", "4"),
+    ("transport/link/rx/max_message_size", "67108864"),
     ("transport/shared_memory/enabled", "false"),
     ("transport/unicast/max_sessions", "10000"),
 ];

@@ -10,7 +10,7 @@ use futures_lite::future::block_on;
 use hostcall_abi::CallError;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::Status;
-use hostcall_remote::{Imported, Session, export, export_gathered, import};
+use hostcall_remote::{Imported, Session, export, export_gathered, import, message};
 use hostcall_service::gather::{BatchFuture, GatheredCall, GatheredLanes};
 use hostcall_service::{Caller, GatheredCalls, GatheredService, Reply, Request, Service};
 use std::sync::{Arc, Mutex};
@@ -165,6 +165,25 @@ fn caller(address: &str) -> (Session, Imported) {
     let session = Session::builder().connect(address).longest(Duration::from_secs(3)).open().unwrap();
     let store = import(&session, "store", &METHODS).unwrap();
     (session, store)
+}
+
+/// Nobody answers: whoever asks compares the lengths before it waits for somebody.
+#[test]
+fn more_than_a_message_may_have_is_too_large() {
+    let (_session, store) = caller(&address());
+    let most = message::MAX_CALLS as u32;
+    let of = |calls: u32, width: usize| {
+        let lanes = Arc::new(Lanes(Mutex::new(vec![None; calls as usize])));
+        let calls = (0..calls).map(|place| GatheredCall { caller: Caller::default(), deadline: None, place });
+        let words = vec![0; width * calls.len()];
+        block_on(store.gathered(0, GatheredCalls::new(lanes.clone(), width, words, calls.collect())));
+        let lanes = lanes.0.lock().unwrap();
+        lanes[0].as_ref().map(|answer| answer.0)
+    };
+    let ended = |error| Some(Status::Error(error));
+    assert_eq!(of(most + 1, 1), ended(CallError::TooLarge));
+    assert_eq!(of(most, 17), ended(CallError::TooLarge));
+    assert_eq!(of(most, 16), ended(CallError::Unreachable));
 }
 
 /// Does something until it succeeds.

@@ -67,6 +67,8 @@ pub struct Local {
     silent: Arc<Mutex<HashMap<u32, Instant>>>,
     /// Processes that are not followed, as long as they are there.
     refused: Arc<Mutex<HashSet<u32>>>,
+    /// Processes of which it was said that they are not followed, since too many are. They are when there is room.
+    left_out: Arc<Mutex<HashSet<u32>>>,
 }
 
 impl Local {
@@ -87,17 +89,21 @@ impl Local {
     }
 
     fn look(&self, pids: &[u32], told: &impl Told) {
-        self.refused.lock().retain(|pid| pids.contains(pid));
+        for those in [&self.refused, &self.left_out] {
+            those.lock().retain(|pid| pids.contains(pid));
+        }
         for pid in pids.iter().copied() {
             let is_meant = self.scope.pids.is_empty() || self.scope.pids.contains(&pid);
             if !is_meant || self.refused.lock().contains(&pid) || self.followed.lock().contains_key(&pid) {
                 continue;
             }
             if self.followed.lock().len() >= MOST_FOLLOWED {
-                complain(format!(
-                    "process {pid} and later ones are not followed: {MOST_FOLLOWED} are followed here at a time"
-                ));
-                self.refused.lock().insert(pid);
+                if self.left_out.lock().insert(pid) {
+                    complain(format!(
+                        "process {pid} is not followed before another one ends: {MOST_FOLLOWED} are followed \
+                         here at a time"
+                    ));
+                }
                 continue;
             }
             let following = match watch::follow(pid) {
@@ -292,5 +298,25 @@ impl<T: Told> Rank<T> {
     fn tell(&self, what: What) -> Option<()> {
         let Some(who) = self.who.clone() else { return Some(()) };
         (self.told)(Item { who, what }).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_was_left_out_is_followed_when_there_is_room() {
+        let _device = hostcall::Device::builder("cpu").open().unwrap();
+        let (local, own) = (Local::default(), std::process::id());
+        local.followed.lock().extend((0..MOST_FOLLOWED as u32).map(|at| (u32::MAX - at, None)));
+        local.look(&[own], &|_| true);
+        assert!(!local.followed.lock().contains_key(&own) && local.left_out.lock().contains(&own));
+        local.followed.lock().remove(&u32::MAX);
+        while local.ranks().is_empty() {
+            local.look(&[own], &|_| true);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(local.ranks()[0].pid, own);
     }
 }

@@ -71,9 +71,14 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Says whether it asks the agents once, and is none.
+    /// Says whether it asks agents, and is none.
     fn asks(&self) -> bool {
         self.waits || self.top || self.trace.is_some()
+    }
+
+    /// Says whether others connect to it. Where neither address is said, a file of zenoh's has one.
+    fn listens(&self) -> bool {
+        !self.listen.is_empty() || (self.connect.is_empty() && !self.asks())
     }
 }
 
@@ -92,7 +97,7 @@ fn main() {
 
 fn session(arguments: &Arguments) -> Result<Session, hostcall_remote::RemoteError> {
     let job = arguments.job.as_deref().unwrap_or("default");
-    let mut builder = if arguments.connect.is_empty() { listening(job) } else { connecting(job) };
+    let mut builder = if arguments.listens() { listening(job) } else { connecting(job) };
     for address in &arguments.listen {
         builder = builder.listen(address);
     }
@@ -156,7 +161,7 @@ fn run(arguments: Arguments) -> Outcome {
             false => collector::run_here(&local, &ends),
         };
     }
-    if !arguments.connect.is_empty() {
+    if !arguments.listens() {
         // Before the link is made, which an agent waits for.
         ends_by_signal(&ends)?;
     }
@@ -232,4 +237,25 @@ fn say_waits(session: &Session, arguments: &Arguments) -> Outcome {
         complain(format!("{} answers are refused, since they are none or too long", said.refused));
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_connects_also_where_a_file_says_whither() {
+        for (arguments, listens) in [
+            ("--config c.json5", true),
+            ("--listen tcp/127.0.0.1:0", true),
+            ("--listen tcp/127.0.0.1:0 --waits", true),
+            ("--config c.json5 --top", false),
+            ("--config c.json5 --waits", false),
+            ("--connect tcp/127.0.0.1:1", false),
+            ("--connect tcp/127.0.0.1:1 --top", false),
+        ] {
+            let parsed = Arguments::try_parse_from(["collect"].into_iter().chain(arguments.split(' ')));
+            assert_eq!(parsed.unwrap().listens(), listens, "{arguments}");
+        }
+    }
 }

@@ -16,6 +16,9 @@ const TEXTS: [usize; 2] = [1, 12];
 /// Clears a terminal's screen, of which the cursor is at the beginning then.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
+/// What is said of answers that are not taken, behind their number.
+pub const REFUSED: &str = "answers refused, since they are none, too long, or of another version";
+
 /// Returns the table, with a line about all of it. As a screen it has as many rows as the terminal, with
 /// those ranks first of which there is something to say.
 pub fn text(ranks: &Ranks, left_out: u64, refused: u64, is_screen: bool) -> String {
@@ -28,8 +31,12 @@ pub fn text(ranks: &Ranks, left_out: u64, refused: u64, is_screen: bool) -> Stri
         let longest = |rank: &Rank| rank.counted.as_ref().map_or(0.0, |counted| counted.longest_s);
         // Stable: as they were among equals.
         rows.sort_by(|a, b| {
-            let is_well = |rank: &Rank| rank.state == State::Answers;
-            is_well(a).cmp(&is_well(b)).then_with(|| longest(b).total_cmp(&longest(a)))
+            let place = |rank: &Rank| match rank.state {
+                State::Answers => 2,
+                State::Gone => 1,
+                State::Late | State::Silent(_) | State::NotHeard => 0,
+            };
+            place(a).cmp(&place(b)).then_with(|| longest(b).total_cmp(&longest(a)))
         });
         rows.truncate(most);
     }
@@ -73,7 +80,7 @@ fn summary(rows: &[&Rank], left_out: u64, refused: u64) -> String {
         (count(|state| state == State::NotHeard), "on machines that are not heard"),
         (count(|state| state == State::Late), "without an answer in time"),
         (left_out, "left out, since there are too many"),
-        (refused, "answers refused, since they are none or too long"),
+        (refused, REFUSED),
     ] {
         if count > 0 {
             let _ = write!(said, "; {count} {what}");

@@ -6,7 +6,7 @@
 //! are few, whatever it has counted: its agent adds methods and devices up.
 
 use crate::local::{Local, Seen};
-use crate::wire::{Key, VERSION, Who, is_name, read_json};
+use crate::wire::{Key, VERSION, Who, read_json};
 use crate::{Outcome, table};
 use hostcall::watch::{self, MethodMetrics, Metrics, Request};
 use hostcall_locks::Mutex;
@@ -28,6 +28,10 @@ const LONGEST: Duration = Duration::from_secs(1);
 const MOST_BYTES: usize = 1 << 20;
 const MOST_BYTES_IN_ALL: usize = 256 << 20;
 const MOST_RANKS: usize = 1 << 16;
+
+/// Longest name of a machine or an agent, in bytes, and longest time, in seconds: what is shown keeps its shape.
+const MOST_NAME_BYTES: usize = 128;
+const MOST_SECONDS: f64 = 1e9;
 
 /// Between two looks, at least.
 const LEAST_EVERY: Duration = Duration::from_millis(50);
@@ -114,17 +118,23 @@ pub enum Said {
 impl Said {
     fn is_bounded(&self) -> bool {
         match self {
-            Said::Ranks { agent, ranks, .. } => {
-                is_name(agent) && ranks.iter().all(|seen| is_name(&seen.who.host))
+            Said::Ranks { version, agent, ranks } => {
+                let is_shown = |seen: &Seen| is_name(&seen.who.host) && seen.silent_s.is_none_or(is_time);
+                *version == VERSION && is_name(agent) && ranks.iter().all(is_shown)
             }
             Said::Counted { agent, who, counted } => {
-                is_name(agent)
-                    && is_name(&who.host)
-                    && counted.at_s.is_finite()
-                    && counted.longest_s.is_finite()
+                is_name(agent) && is_name(&who.host) && is_time(counted.at_s) && is_time(counted.longest_s)
             }
         }
     }
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() <= MOST_NAME_BYTES && !name.contains(char::is_control)
+}
+
+fn is_time(seconds: f64) -> bool {
+    (0.0..=MOST_SECONDS).contains(&seconds)
 }
 
 /// Says which ranks there are, and what those have counted that answer: on several threads.
@@ -175,14 +185,18 @@ pub enum Source<'a> {
 
 impl Source<'_> {
     /// Returns what is said where no rank answers.
-    fn nobody(&self) -> &'static str {
-        match self {
+    fn nobody(&self, refused: u64) -> String {
+        let why = match self {
             Source::Agents(_) => {
                 "no rank answers: does a collector listen there, and do agents run with its --job?"
             }
             Source::Here(_) => {
                 "no process of yours has a device of hostcall's open here, or none of this job"
             }
+        };
+        match refused {
+            0 => why.to_owned(),
+            _ => format!("{why} {refused} {}", table::REFUSED),
         }
     }
 
@@ -236,31 +250,39 @@ pub struct Rank {
     pub a_second: Option<[f64; 3]>,
     #[serde(skip)]
     agent: String,
+    /// The look at which it was met.
+    #[serde(skip)]
+    met: u64,
 }
 
 /// The ranks of a job.
 #[derive(Debug, Default)]
 pub struct Ranks {
     ranks: BTreeMap<(u64, Key), Rank>,
+    looks: u64,
+    /// At the last look.
     left_out: u64,
+    /// Those that are gone may still make room at this look.
+    makes_room: bool,
 }
 
 impl Ranks {
     /// Takes in what was said at a look.
     pub fn take(&mut self, said: Vec<Said>) {
+        (self.left_out, self.makes_room) = (0, true);
+        self.looks += 1;
         // By agents that answer now, of which the first counts for a rank that several follow.
         let mut heard = HashMap::<String, HashMap<Key, Option<f64>>>::new();
         let mut counted = Vec::new();
         for said in said {
             match said {
-                Said::Ranks { version: VERSION, agent, ranks } => {
+                Said::Ranks { agent, ranks, .. } => {
                     let silent = heard.entry(agent.clone()).or_default();
                     for Seen { who, silent_s } in ranks {
                         silent.insert(who.key(), silent_s);
                         self.meet(&agent, who);
                     }
                 }
-                Said::Ranks { .. } => {}
                 Said::Counted { agent, who, counted: of } => counted.push((agent, who, of)),
             }
         }
@@ -281,6 +303,7 @@ impl Ranks {
                 Some(Some(Some(silent_s))) => State::Silent(*silent_s),
             };
         }
+        self.forget_replaced();
         for (agent, who, counted) in counted {
             if let Some(rank) = self.ranks.get_mut(&place(&who)).filter(|rank| rank.agent == agent) {
                 rank.count(counted);
@@ -288,20 +311,34 @@ impl Ranks {
         }
     }
 
+    /// Forgets ranks that are gone and have been started again: a later process has their number.
+    fn forget_replaced(&mut self) {
+        let mut latest = HashMap::<u64, u64>::new();
+        let lives = |rank: &Rank| rank.state != State::Gone;
+        for rank in self.ranks.values().filter(|rank| lives(rank)) {
+            if let Some(number) = rank.who.rank {
+                let met = latest.entry(number).or_default();
+                *met = rank.met.max(*met);
+            }
+        }
+        let met_after = |rank: &Rank| rank.who.rank.and_then(|number| latest.get(&number));
+        self.ranks.retain(|_, rank| lives(rank) || met_after(rank).is_none_or(|met| *met <= rank.met));
+    }
+
     fn meet(&mut self, agent: &str, who: Who) {
         let at = place(&who);
         if self.ranks.contains_key(&at) {
             return;
         }
-        if self.ranks.len() >= MOST_RANKS {
+        if self.ranks.len() >= MOST_RANKS && std::mem::take(&mut self.makes_room) {
             self.ranks.retain(|_, rank| rank.state != State::Gone);
         }
         if self.ranks.len() >= MOST_RANKS {
             self.left_out += 1;
             return;
         }
-        let agent = agent.to_owned();
-        self.ranks.insert(at, Rank { who, state: State::Late, counted: None, a_second: None, agent });
+        let (agent, met) = (agent.to_owned(), self.looks);
+        self.ranks.insert(at, Rank { who, state: State::Late, counted: None, a_second: None, agent, met });
     }
 
     /// Returns the ranks in their order, those without a rank behind the others.
@@ -358,7 +395,7 @@ pub fn run(source: &Source<'_>, options: Options) -> Outcome {
         ranks.take(look.said);
         if ranks.ranks.is_empty() {
             if begun.elapsed() > options.wait_first {
-                return Err(source.nobody().into());
+                return Err(source.nobody(look.refused).into());
             }
             std::thread::sleep(LEAST_EVERY);
             continue;
@@ -430,12 +467,33 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_is_started_again_is_there_once() {
+        let mut of = Ranks::default();
+        let seen = |pid, rank| Seen { who: who(pid, rank), silent_s: None };
+        let say = |of: &mut Ranks, ranks: &[Seen]| {
+            of.take(vec![Said::Ranks { version: VERSION, agent: "a".into(), ranks: ranks.to_vec() }]);
+            of.all().map(|rank| (rank.who.pid, rank.state)).collect::<Vec<_>>()
+        };
+        let [gone, late] = [State::Gone, State::Late];
+        say(&mut of, &[seen(1, Some(0)), seen(2, None), seen(3, Some(0))]);
+        // Of another job, say: it was there before that one was gone.
+        assert_eq!(say(&mut of, &[seen(3, Some(0))]), [(1, gone), (3, late), (2, gone)]);
+        assert_eq!(
+            say(&mut of, &[seen(3, Some(0)), seen(4, None)]),
+            [(1, gone), (3, late), (2, gone), (4, late)]
+        );
+        assert_eq!(say(&mut of, &[seen(3, Some(0)), seen(5, Some(0))])[..2], [(3, late), (5, late)]);
+        assert_eq!(say(&mut of, &[seen(5, Some(0))])[0], (5, late));
+    }
+
+    #[test]
     fn ranks_are_bounded_and_those_that_are_gone_make_room() {
         let mut of = Ranks::default();
         let many = |from: u32| (from..from + MOST_RANKS as u32).map(|pid| (pid, None)).collect::<Vec<_>>();
         of.take(vec![ranks("a", &many(10)), ranks("b", &[(1, None)])]);
         assert_eq!((of.all().len(), of.left_out), (MOST_RANKS, 1));
         of.take(vec![ranks("a", &[(10, None)])]);
+        assert_eq!((of.all().len(), of.left_out), (MOST_RANKS, 0));
         of.take(vec![ranks("a", &[(10, None)]), ranks("b", &[(1, None)])]);
         assert_eq!(of.all().len(), 2);
     }
@@ -448,13 +506,27 @@ mod tests {
             Said::Counted { agent: "a".into(), who: who(1, None), counted }
         };
         let mut of = Ranks::default();
-        let seen = Seen { who: Who { host: "\x1b[2J".into(), ..who(1, None) }, silent_s: Some(f64::MAX) };
-        of.take(vec![Said::Ranks { version: VERSION, agent: "a".into(), ranks: vec![seen] }]);
+        let of_version = |version, host: &str, silent_s| {
+            let seen = Seen { who: Who { host: host.into(), ..who(1, None) }, silent_s };
+            Said::Ranks { version, agent: "a".into(), ranks: vec![seen] }
+        };
+        of.take(vec![of_version(VERSION, "\x1b[2J", Some(f64::MAX))]);
         for (at_s, calls) in [(0.0, u64::MAX), (0.0, 0), (-1e300, 7), (1e300, u64::MAX)] {
             of.take(vec![strange(at_s, calls)]);
             assert!(!table::text(&of, u64::MAX, 3, false).contains('\x1b'));
         }
-        assert!(!strange(f64::NAN, 0).is_bounded());
+        for said in [
+            strange(f64::NAN, 0),
+            strange(-1.0, 0),
+            strange(1.0, 0),
+            of_version(VERSION + 1, "node", None),
+            of_version(VERSION, "\x1b[2J", None),
+            of_version(VERSION, &"n".repeat(MOST_NAME_BYTES + 1), None),
+            of_version(VERSION, "node", Some(1e300)),
+        ] {
+            assert!(!said.is_bounded(), "{said:?}");
+        }
+        assert!(of_version(VERSION, &"n".repeat(MOST_NAME_BYTES), Some(1e9)).is_bounded());
         let whole = serde_json::to_vec(&ranks("a", &[(12, None), (11, Some(1.0))])).unwrap();
         assert_eq!(read_json::<Said>(&whole, MOST_BYTES), Ok(ranks("a", &[(12, None), (11, Some(1.0))])));
         for at in 0..whole.len() {

@@ -194,7 +194,7 @@ pub fn read_json<T: for<'a> Deserialize<'a>>(bytes: &[u8], most: usize) -> Resul
 }
 
 /// Returns whether a name is no longer than names are.
-pub fn is_name(name: &str) -> bool {
+fn is_name(name: &str) -> bool {
     name.len() <= MOST_NAME_BYTES
 }
 

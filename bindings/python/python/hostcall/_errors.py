@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import Sequence
 
@@ -10,6 +11,7 @@ class Refuse(Exception):
     """Raised by a function that kernels call: the call ends with the status ``FAILED`` and this code. Nobody else learns of it."""
 
     def __init__(self, code: int = 1) -> None:
+        code = operator.index(code)
         if not -(2**31) <= code < 2**31:
             raise ValueError(f"a code has 32 bits, and {code} has more")
         super().__init__(f"the call was refused with code {code}")

@@ -30,7 +30,7 @@ _LOOK_EACH = 0.001
 _LONGEST_END = 1.0
 """How long is waited for threads that end, in seconds."""
 
-_log = logging.getLogger("hostcall.remote")
+log = logging.getLogger("hostcall.remote")
 
 
 def start(run: Callable[[], None]) -> threading.Thread:
@@ -109,11 +109,12 @@ class Asked:
 
     def answer(self, statuses: list[int], words: bytes) -> None:
         """Sends the answer, if nobody ended the question before."""
-        if self._door.remove(self):
-            width = self.served.width if words else 0
-            message = messages.write_answer(self.head, statuses, width, words)
-            with self._door.sends:
+        message = messages.write_answer(self.head, statuses, self.served.width if words else 0, words)
+        if self._door.begin(self):
+            try:
                 self._arrived.answer(message)
+            finally:
+                self._door.sent()
             self._door.count(answered=1)
 
     def refuse(self, status: int) -> None:
@@ -122,6 +123,8 @@ class Asked:
     def end(self) -> None:
         """Ends it without an answer. It has been removed."""
         self._arrived.drop()
+        # It may wait for a thread still.
+        self.words = memoryview(b"")
         self._door.count(unwanted=1)
 
 
@@ -156,13 +159,17 @@ class Served:
         self.arguments = len(method.arguments)
 
     def _failed(self, error: BaseException) -> int:
-        return messages.failed(error.code) if isinstance(error, Refuse) else messages.PANICKED
+        if not isinstance(error, Refuse):
+            return messages.PANICKED
+        # A class of the user's may have another one, or none.
+        code = getattr(error, "code", -1)
+        return messages.failed(code if isinstance(code, int) else -1)
 
-    def answer(self, asked: Asked) -> None:
-        """Answers a question, with a status for each call whatever the function does."""
+    def answer(self, asked: Asked, words: memoryview) -> None:
+        """Answers a question that had these words, with a status for each call whatever the function does."""
         _current.asked = asked
         try:
-            (self._batch if self.mode == "batch" else self._each)(asked)
+            (self._batch if self.mode == "batch" else self._each)(asked, words)
         finally:
             _current.asked = None
 
@@ -170,23 +177,23 @@ class Served:
         asked._door.count(raised=calls)
         if calls:
             what = "%s raised: %d of %d calls of process %x ended with `Panicked`"
-            _log.error(what, self.name, calls, asked.head.calls, asked.head.process, exc_info=error)
+            log.error(what, self.name, calls, asked.head.calls, asked.head.process, exc_info=error)
 
-    def _batch(self, asked: Asked) -> None:
+    def _batch(self, asked: Asked, words: memoryview) -> None:
         count = asked.head.calls
-        statuses, words = [messages.OK] * count, b""
+        statuses, results = [messages.OK] * count, b""
         try:
-            words = self.function(asked.words, count)
+            results = self.function(words, count)
         # The thread goes on, whatever it is.
         except BaseException as error:
             statuses = [self._failed(error)] * count
             self._log(asked, error, statuses.count(messages.PANICKED))
-        asked.answer(asked.or_late(statuses), words)
+        asked.answer(asked.or_late(statuses), results)
 
-    def _each(self, asked: Asked) -> None:
+    def _each(self, asked: Asked, words: memoryview) -> None:
         size, nothing = 8 * self.arguments, bytes(8 * self.width)
         statuses: list[int] = []
-        words = bytearray()
+        results = bytearray()
         first: BaseException | None = None
         for call in range(asked.head.calls):
             if asked.is_over():
@@ -194,22 +201,24 @@ class Served:
             status, result = messages.TIMED_OUT, nothing
             if not asked.is_late(call):
                 try:
-                    arguments = self._signature.decode(bytes(asked.words[call * size : (call + 1) * size]))
+                    arguments = self._signature.decode(bytes(words[call * size : (call + 1) * size]))
                     status = messages.MALFORMED
                     if arguments is not None:
                         result = self._signature.encode(self.function(*arguments))
                         status = messages.OK
                 except BaseException as error:
                     status = self._failed(error)
-                    first = first or (None if isinstance(error, Refuse) else error)
+                    # Not its truth, which is a user's.
+                    if first is None and not isinstance(error, Refuse):
+                        first = error
                 if asked.is_late(call):
                     status = messages.TIMED_OUT
             statuses.append(status)
-            words += result if status == messages.OK else nothing
+            results += result if status == messages.OK else nothing
         if first is not None:
             self._log(asked, first, max(statuses.count(messages.PANICKED), 1))
         if len(statuses) == asked.head.calls:
-            asked.answer(statuses, bytes(words))
+            asked.answer(statuses, bytes(results))
 
 
 class Door:
@@ -217,13 +226,11 @@ class Door:
 
     def __init__(self, served: Mapping[str, Served], counts: Counts, lock: threading.Lock, threads: int) -> None:
         self._served, self._counts, self._count_lock = served, counts, lock
-        # Who has it sends an answer.
-        self.sends = threading.Lock()
         # What follows is everybody's.
         self._lock = threading.Condition()
         self._once = messages.Once()
         self._under_way: dict[tuple[int, int], Asked] = {}
-        self._bytes = self._waiting = 0
+        self._bytes = self._waiting = self._sending = 0
         self._looks_at = math.inf
         self._is_closed = False
         self._work: SimpleQueue[Asked | None] = SimpleQueue()
@@ -252,14 +259,28 @@ class Door:
             self._bytes -= asked.size
         return found
 
+    def begin(self, asked: Asked) -> bool:
+        """Takes a question out of which the answer is sent until ``sent`` is called. Returns whether it was in."""
+        with self._lock:
+            found = self._remove(asked)
+            self._sending += found
+            return found
+
+    def sent(self) -> None:
+        with self._lock:
+            self._sending -= 1
+            if self._is_closed:
+                self._lock.notify_all()
+
     def let_in(self, arrived: Arrived) -> None:
         """Lets a question in, or refuses it."""
         try:
             is_refused = self._let_in(arrived)
         except Exception:
             is_refused = True
+            # First: to drop it may fail too.
+            log.exception("a question to %s was dropped: this is a bug in hostcall", arrived.method)
             arrived.drop()
-            _log.exception("a question to %s was dropped: this is a bug in hostcall", arrived.method)
         self.count(refused=int(is_refused))
 
     def _let_in(self, arrived: Arrived) -> bool:
@@ -289,7 +310,9 @@ class Door:
             return True
         asked = Asked(self, arrived, question, served, size)
         with self._lock:
-            if self._is_closed or not self._once.is_new(head.process, head.batch):
+            # Its process may have been forgotten while the question is under way.
+            is_here = (head.process, head.batch) in self._under_way
+            if self._is_closed or is_here or not self._once.is_new(head.process, head.batch):
                 arrived.drop()
                 return True
             is_full = len(self._under_way) == MOST_UNDER_WAY or self._bytes + size > MOST_BYTES
@@ -324,9 +347,9 @@ class Door:
         for _ in range(self._threads):
             self._work.put(None)
         join(self._watches)
-        # No other answer is sent than one that has begun: all questions have ended.
-        if self.sends.acquire(timeout=_LONGEST_END):
-            self.sends.release()
+        # No other answer is sent than those that have begun: all questions have ended.
+        with self._lock:
+            self._lock.wait_for(lambda: not self._sending, _LONGEST_END)
 
     def _watch(self) -> None:
         """Ends questions whose lanes have gone on."""
@@ -345,10 +368,15 @@ class Door:
         while (asked := self._work.get()) is not None:
             with self._lock:
                 self._waiting -= 1
+            # Before it is looked whether it has ended, which takes them from it.
+            words = asked.words
             try:
                 if not asked.is_over():
-                    asked.served.answer(asked)
-            except Exception:
-                _log.exception("a question to %s was dropped: this is a bug in hostcall", asked.served.name)
+                    asked.served.answer(asked, words)
+            # The thread goes on, whatever it is.
+            except BaseException:
+                log.exception("a question to %s was dropped: this is a bug in hostcall", asked.served.name)
                 if self.remove(asked):
                     asked.end()
+            # While it waits for the next one.
+            del asked, words

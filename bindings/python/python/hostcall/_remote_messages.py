@@ -8,6 +8,7 @@ from typing import NamedTuple, Sequence
 VERSION = 1
 MAX_CALLS = 1 << 16
 MAX_WORDS = 1 << 20
+"""Most argument words of a message. Each of its calls may have as many result words as a call may have."""
 MAX_WIDTH = 64
 MAX_BYTES = 40 + 8 * MAX_CALLS + 8 * MAX_WORDS
 
@@ -68,7 +69,7 @@ def _read_head(message: bytes, kind: int) -> Head:
     head = Head(version, width, count, batch, process)
     if version != VERSION:
         raise OtherVersion(head)
-    if found != kind or width > MAX_WIDTH or count * width > MAX_WORDS:
+    if found != kind or width > MAX_WIDTH:
         raise Malformed
     return head
 
@@ -88,7 +89,7 @@ def read_question(message: bytes) -> Question:
     head = _read_head(message, 0)
     calls = _HEAD.size + _SCHEMA.size
     words = calls + 8 * head.calls
-    if len(message) != words + 8 * head.calls * head.width:
+    if len(message) != words + 8 * head.calls * head.width or head.calls * head.width > MAX_WORDS:
         raise Malformed
     (schema,) = _SCHEMA.unpack_from(message, _HEAD.size)
     pairs = struct.unpack_from(f"<{2 * head.calls}I", message, calls)

@@ -23,16 +23,18 @@ package: ``pip install 'hostcall[remote]'``.
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ._remote_door import Counts, Door, Served, is_wanted, join, start
+from ._remote_door import Counts, Door, Served, is_wanted, join, log, start
 from ._service import description_of
 
 try:
@@ -54,11 +56,12 @@ _DEFAULTS = {
     "connect/retry": "{ period_init_ms: 100, period_max_ms: 400, period_increase_factor: 2 }",
     "transport/link/tx/lease": "1500",
     "transport/link/tx/keep_alive": "4",
+    "transport/link/rx/max_message_size": "67108864",
     "transport/shared_memory/enabled": "false",
     "transport/unicast/max_sessions": "10000",
 }
 
-_MOST_ARRIVED = 256
+_MOST_ARRIVED = 16
 """Most questions that have arrived and were not looked at. Of more of them zenoh waits with the link."""
 
 
@@ -96,11 +99,8 @@ class _Arrived:
     def __init__(self, query: zenoh.Query, prefix: int) -> None:
         # Of some of its functions zenoh's package does not say the types.
         self._query: Any = query
-        self._prefix = prefix
-
-    @property
-    def method(self) -> str:
-        return str(self._query.key_expr)[self._prefix :]
+        # Now: an answered query does not say it any more.
+        self.method = str(query.key_expr)[prefix:]
 
     @property
     def size(self) -> int:
@@ -117,7 +117,8 @@ class _Arrived:
         except zenoh.ZError:
             # Whoever asked is gone, or the session is closed.
             pass
-        self.drop()
+        finally:
+            self.drop()
 
     def drop(self) -> None:
         self._query.drop()
@@ -135,7 +136,11 @@ def _each(arrives: Any, take: Callable[[Any], None]) -> threading.Thread:
                 arrived = handler.recv()
             except zenoh.ZError:
                 return
-            take(arrived)
+            try:
+                take(arrived)
+            except Exception:
+                # The thread goes on: without it the link would stand still.
+                log.exception("what came over a link was dropped: this is a bug in hostcall")
 
     return start(run)
 
@@ -143,17 +148,25 @@ def _each(arrives: Any, take: Callable[[Any], None]) -> threading.Thread:
 class Export:
     """A service that is answered for, until it is closed, or its session is."""
 
-    def __init__(self, door: Door, declared: list[Any], takes: list[threading.Thread]) -> None:
-        self._door, self._declared, self._takes = door, declared, takes
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._declared: list[Any] = []
+        self._takes: list[threading.Thread] = []
+
+    def _takes_from(self, declared: Any, take: Callable[[Any], None]) -> None:
+        self._declared.append(declared)
+        self._takes.append(_each(declared, take))
 
     def close(self) -> None:
         """Answers no more: questions end, and nobody waits for functions that run. It may be called again."""
         declared, self._declared = self._declared, []
-        for each in declared:
-            each.undeclare()
-        for thread in self._takes:
-            join(thread)
-        self._door.close()
+        # From the last one on, and each of them when another one fails.
+        with ExitStack() as ends:
+            ends.callback(self._door.close)
+            for thread in self._takes:
+                ends.callback(join, thread)
+            for each in declared:
+                ends.callback(each.undeclare)
 
     def __enter__(self) -> Export:
         return self
@@ -162,10 +175,15 @@ class Export:
         self.close()
 
 
-def _end(exports: list[Export], session: Any) -> None:
-    for export in exports:
-        export.close()
-    session.close()
+def _end(exports: list[Export], session: Any, process: int) -> None:
+    if os.getpid() != process:
+        # One that was forked has none of the threads for which this would wait.
+        return
+    # As an export's.
+    with ExitStack() as ends:
+        ends.callback(session.close)
+        for export in exports:
+            ends.callback(export.close)
 
 
 class Session:
@@ -206,7 +224,7 @@ class Session:
         self._exports: list[Export] = []
         self._session: Any = zenoh.open(config)
         # At the process's end too: a thread that is in zenoh's package when Python ends aborts the process.
-        self._end = weakref.finalize(self, _end, self._exports, self._session)
+        self._end = weakref.finalize(self, _end, self._exports, self._session, os.getpid())
 
     def export(self, name: str, service: object, *, threads: int = 1) -> Export:
         """Answers the calls that kernels of other processes make to a service, by this name in the session's job.
@@ -236,10 +254,15 @@ class Session:
 
         # Complete: of several that answer, a question goes to one. Neither has a callback: the threads on which zenoh's package calls
         # one are no daemons, and keep a process that does not close its session from ending.
-        arrives = self._session.declare_queryable(prefix + "**", zenoh.handlers.FifoChannel(_MOST_ARRIVED), complete=True)
-        lives = self._session.liveliness().declare_subscriber(prefix + "-askers-/*", zenoh.handlers.FifoChannel(_MOST_ARRIVED))
-        takes = [_each(arrives, lambda query: door.let_in(_Arrived(query, len(prefix)))), _each(lives, asker)]
-        export = Export(door, [arrives, lives], takes)
+        export = Export(door)
+        try:
+            arrives = self._session.declare_queryable(prefix + "**", zenoh.handlers.FifoChannel(_MOST_ARRIVED), complete=True)
+            export._takes_from(arrives, lambda query: door.let_in(_Arrived(query, len(prefix))))
+            lives = self._session.liveliness().declare_subscriber(prefix + "-askers-/*", zenoh.handlers.FifoChannel(_MOST_ARRIVED))
+            export._takes_from(lives, asker)
+        except BaseException:
+            export.close()
+            raise
         self._exports.append(export)
         return export
 
