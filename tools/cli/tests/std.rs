@@ -127,6 +127,7 @@ fn programs_print_what_they_print_on_linux() {
     same("time", "");
     same("shared", "");
     same("heap", "");
+    same("mathematics", "");
 }
 
 #[test]
@@ -234,6 +235,8 @@ fn threads_do_what_they_do_on_linux() {
 fn atomic_variables_on_stacks_are_shared_on_nvidia() {
     for (_, image) in images("ordinary", &["sm_90"]) {
         let ptx = fs::read_to_string(image).unwrap();
+        // C's mathematics is in the program, which is linked with no library.
+        assert_eq!(ptx.lines().find(|line| line.starts_with(".extern .func")), None);
         let local = ptx.lines().find(|line| line.contains("atom.") && line.contains(".local"));
         assert_eq!(local, None);
         let code = ptx.split("\n}\n").find_map(|function| {

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
+use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, RwLock, mpsc};
@@ -123,6 +124,20 @@ pub fn shared() {
     TABLE.lock().unwrap().remove(&3);
     let received: Vec<u32> = receiver.iter().collect();
     println!("{received:?} {} {} {:?}", total.read().unwrap(), TABLE.lock().unwrap().len(), LOCAL.take());
+}
+
+/// Functions that a GPU has no instruction for, of numbers that the compiler does not know.
+pub fn mathematics() {
+    for x in [0.25f64, 0.75, 1.5, 20.0].map(black_box) {
+        println!("{:.9e} {:.9e} {:.9e} {:.9e}", x.ln(), x.log2(), x.log10(), x.ln_1p());
+        println!("{:.9e} {:.9e} {:.9e} {:.9e}", x.exp(), x.exp2(), x.exp_m1(), x.powf(black_box(1.7)));
+        println!("{:.9e} {:.9e} {:.9e} {:.9e}", x.sin(), x.cos(), x.tan(), x.powi(black_box(3)));
+        println!("{:.9e} {:.9e} {:.9e} {:.9e}", x.atan(), x.sinh(), x.tanh(), x.hypot(black_box(3.0)));
+        println!("{:.9e} {:.9e} {:.9e}", x.cbrt(), x % black_box(0.7), x.mul_add(2.0, 1.0));
+        let y = x as f32;
+        println!("{:.4e} {:.4e} {:.4e} {:.4e}", y.ln(), y.exp(), y.sin(), y.powf(black_box(1.7)));
+        println!("{:.4e} {:.4e} {:.4e} {:.4e}", y.log2(), y.log10(), y.cos(), y.powi(black_box(3)));
+    }
 }
 
 /// Takes and gives back memory of many sizes, in an order of its own, and looks whether each piece keeps what it has.

@@ -34,6 +34,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
         "shared" => acts::shared(),
         "heap" => acts::heap(),
+        "mathematics" => acts::mathematics(),
         "net" => net::all()?,
         "net-to" => net::reach(args)?,
         "net-listen" => net::listen(args),
