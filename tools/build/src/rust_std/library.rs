@@ -27,6 +27,9 @@ const PACKAGE: &str = "[workspace]\n[package]\nname = \"hostcall-library\"\nvers
                        edition = \"2024\"\n[[bin]]\nname = \"hostcall-library\"\npath = \"main.rs\"\n";
 const SOURCE: &str = "#![no_main]\n";
 
+/// The file with the versions that cargo takes.
+const LOCK: &str = "Cargo.lock";
+
 /// The folders of a checkout that the device crate, and what it depends on, lie in.
 const CRATES: [&str; 2] = ["kernel", "core"];
 
@@ -91,6 +94,12 @@ impl Library {
         let contents = checkout.map(contents).transpose()?;
         let key = (&flags, &depends, contents);
         let kernel = Kept::take(&cache, "std-kernel", &key, request.progress, |folder| {
+            // What it depends on is of the versions that the checkout was tried with, and asks no registry for others.
+            if let Some(lock) = checkout.map(|checkout| checkout.join(LOCK)) {
+                let package = folder.join("package");
+                fs::create_dir_all(&package).map_err(at(&package))?;
+                fs::copy(&lock, package.join(LOCK)).map_err(at(&lock))?;
+            }
             let cargo = compiler(request, toolchain, folder, &depends, &target, &flags)?;
             make(cargo, request, folder, DEVICE, &folder.join("lib"))
         })?;
@@ -216,7 +225,7 @@ fn device_crate(checkout: Option<&Path>) -> String {
 /// All that a checkout's device crate is compiled from.
 fn contents(checkout: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, BuildError> {
     let mut contents = BTreeMap::new();
-    let mut paths = vec![checkout.join("Cargo.toml")];
+    let mut paths = vec![checkout.join("Cargo.toml"), checkout.join(LOCK)];
     paths.extend(CRATES.map(|folder| checkout.join(folder)));
     while let Some(path) = paths.pop() {
         if path.is_dir() {
