@@ -1,6 +1,8 @@
 //! A panic's message as a device sends it that does not format: the template and the values that `core::fmt` would have made a
 //! text of.
 //!
+//! What such messages travel in, posts of [`PIECE_BYTES`] bytes, carries printed lines with texts too ([`LINE_HEAD_BYTES`]).
+//!
 //! A message is a byte that says which of two it is, and
 //!
 //! | byte | then |

@@ -107,9 +107,7 @@ pub(crate) fn packet(
         return;
     }
     match &entry.service.kind {
-        Kind::Inline(service) => {
-            at_once(shared, inline, entry, &***service, batch, lanes);
-        }
+        Kind::Inline(service) => at_once(shared, inline, entry, &***service, batch, lanes),
         _ => later(shared, entry, scanner, batch, lanes),
     }
 }

@@ -17,7 +17,7 @@
 //!   100 ms while launches run.
 //! - *Blocking* (the default): on a worker thread of the device (`engine::workers`). Built-in services have
 //!   pools of their own: one for files and the like, one thread for lanes that read the standard input, one
-//!   pool for lanes that print.
+//!   pool for lanes that write to the outputs by calls.
 //! - *Deferred*: by whoever takes the calls out of a queue of his own (`deferred`): an interpreter's thread.
 //! - *Async*: as a future on the server's executor, or on a runtime of the user's. It is dropped once its lane
 //!   has its answer, whoever gives it.

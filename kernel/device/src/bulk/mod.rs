@@ -72,15 +72,7 @@ pub(crate) fn call<A: Wire, R: Wire>(
     input: &[&[u8]],
     output: &mut [u8],
 ) -> Result<(R, usize), CallError> {
-    // No pointers to functions: what one may call, every kernel has that calls by any pointer.
-    make(method, options, arguments, input, output, |call| {
-        match (!call.output.is_empty(), bytes_result_words(R::WORDS) == FEW) {
-            (false, true) => call.run::<false, FEW>(),
-            (false, false) => call.run::<false, MANY>(),
-            (true, true) => call.run::<true, FEW>(),
-            (true, false) => call.run::<true, MANY>(),
-        }
-    })
+    make::<false, A, R>(method, options, arguments, input, output)
 }
 
 /// Does what [`call`] does, of methods that a lane calls hardly ever: all of them by the code for long messages.
@@ -92,25 +84,17 @@ pub(crate) fn call_rare<A: Wire, R: Wire>(
     input: &[&[u8]],
     output: &mut [u8],
 ) -> Result<(R, usize), CallError> {
-    make(method, options, arguments, input, output, |call| {
-        match (!call.output.is_empty(), bytes_result_words(R::WORDS) == FEW) {
-            (false, true) => call.run_rarely::<false, FEW>(),
-            (false, false) => call.run_rarely::<false, MANY>(),
-            (true, true) => call.run_rarely::<true, FEW>(),
-            (true, false) => call.run_rarely::<true, MANY>(),
-        }
-    })
+    make::<true, A, R>(method, options, arguments, input, output)
 }
 
-/// Makes a call for `run` to run, and returns its result.
+/// Makes a call, which is a rare one or not.
 #[inline(always)]
-fn make<A: Wire, R: Wire>(
+fn make<const IS_RARE: bool, A: Wire, R: Wire>(
     method: &Method,
     options: CallOptions,
     arguments: &A,
     input: &[&[u8]],
     output: &mut [u8],
-    run: impl FnOnce(Call<'_>) -> Result<usize, CallError>,
 ) -> Result<(R, usize), CallError> {
     const { assert!(A::WORDS <= MAX_TYPED_WORDS && R::WORDS <= MAX_TYPED_WORDS, "too many words for a call") };
     let mut room = Room::new();
@@ -120,7 +104,15 @@ fn make<A: Wire, R: Wire>(
     let mut room = Room::new();
     let result = room.zeroed(R::WORDS);
     let (service, check, timeout_us) = (method.number(), check_of(method.schema()), options.timeout_us);
-    let filled = run(Call { service, check, timeout_us, message, result: &mut *result, output })?;
+    let has_output = !output.is_empty();
+    let call = Call { service, check, timeout_us, message, result: &mut *result, output };
+    // No pointers to functions: what one may call, every kernel has that calls by any pointer.
+    let filled = match (has_output, bytes_result_words(R::WORDS) == FEW) {
+        (false, true) => call.choose::<IS_RARE, false, FEW>()?,
+        (false, false) => call.choose::<IS_RARE, false, MANY>()?,
+        (true, true) => call.choose::<IS_RARE, true, FEW>()?,
+        (true, false) => call.choose::<IS_RARE, true, MANY>()?,
+    };
     let result = R::from_words(result).ok_or(CallError::Malformed)?;
     Ok((result, filled))
 }
@@ -206,16 +198,19 @@ impl Call<'_> {
         }
     }
 
-    /// [`Call::run`] of what is rare: by the code that is there for long messages, whatever the lengths. On NVIDIA one copy for all
-    /// results, see [`Call::run_held`].
+    /// Runs a call that is rare by the code for long messages. On NVIDIA one copy for all results, see [`Call::run_held`].
     #[inline(always)]
-    fn run_rarely<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(self) -> Result<usize, CallError> {
-        match cfg!(target_arch = "nvptx64") {
-            true => self.run_as_large::<HAS_OUTPUT, MANY>(),
-            false => self.run_as_large::<HAS_OUTPUT, ANSWER_WORDS>(),
+    fn choose<const IS_RARE: bool, const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
+        self,
+    ) -> Result<usize, CallError> {
+        match (IS_RARE, cfg!(target_arch = "nvptx64")) {
+            (false, _) => self.run::<HAS_OUTPUT, ANSWER_WORDS>(),
+            (true, true) => self.run_as_large::<HAS_OUTPUT, MANY>(),
+            (true, false) => self.run_as_large::<HAS_OUTPUT, ANSWER_WORDS>(),
         }
     }
 
+    /// [`Call::run`] by the code that is there for long messages, whatever the lengths.
     #[cold]
     #[inline(never)]
     fn run_as_large<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(mut self) -> Result<usize, CallError> {

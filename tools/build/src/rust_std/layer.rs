@@ -126,7 +126,8 @@ macro_rules! functions {
 }
 
 /// Lines by which mathematics on GPUs calls C's functions, all of which `compiler_builtins` has: of its own operations LLVM makes
-/// calls of them, but takes none to be there on a GPU, and refuses the program.
+/// calls of them, but takes none to be there on a GPU, and refuses the program. SAFETY of what is inserted: they are C's functions
+/// of these names and types, of any numbers.
 pub const MATHEMATICS: &[Inserted] = functions! {
     "core/src/num/f32.rs":
         "powif32(x, n)"
